@@ -1,0 +1,54 @@
+// The whole C++ API of zerotail's core: rows of numbers, no framework.
+//
+// Every array is dense in C order. A problem is `outer` x `cols` x `inner` numbers and a row runs along the middle
+// axis: inner == 1 is the last axis, anything else is another axis of the same array, read where it lies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "parallel.hpp"
+
+namespace zerotail {
+
+// What the arrays hold. Half types are read as float, and rounded once, at the end.
+enum class Type : int { f32 = 0, f64 = 1, f16 = 2, bf16 = 3 };
+
+struct Shape {
+    std::int64_t outer, cols, inner;
+    std::int64_t rows() const { return outer * inner; }
+};
+
+// Marks `ignore` as unused in Labels.
+inline constexpr std::int64_t no_label = INT64_MIN;
+
+// p = sparsemax(z) (Eq. 2). p may be z itself.
+void sparsemax(Type type, const void* z, void* p, Shape shape, const Parallel& parallel);
+
+// tau(z) (Eq. 4) of each row as hi + lo, in the compute type (float for half types), and |S(z)|. Each output may be
+// null. A row without a threshold (NaN, +inf, nothing finite, no columns) has hi = NaN, lo = 0 and size 0.
+void threshold(Type type, const void* z, void* hi, void* lo, std::int64_t* size, Shape shape, const Parallel& parallel);
+
+// The support of each row of contiguous rows, in order of columns: `values` (of `type`) and `indices`, from
+// offsets[row] on. hi, lo and offsets come from threshold().
+void compact(Type type, const void* z, const void* hi, const void* lo, const std::int64_t* offsets, void* values,
+             std::int32_t* indices, std::int64_t rows, std::int64_t cols, const Parallel& parallel);
+
+// J(z) v from p = sparsemax(z) (Eq. 14). out may be p or v.
+void jvp(Type type, const void* p, const void* v, void* out, Shape shape, const Parallel& parallel);
+
+// The loss of Eq. 20 and its gradient p - q (Eq. 19), one label a row. `loss` is of the compute type; `grad` is of
+// `type`, may be null, and may be z. A label outside of [0, cols) gives a NaN row; the label `ignore` gives zeros.
+void loss_labels(Type type, const void* z, const std::int64_t* labels, std::int64_t ignore, void* loss, void* grad,
+                 Shape shape, const Parallel& parallel);
+
+// The loss of Eq. 26 and its gradient p - q (Eq. 27); q is of `type` and has the shape of z. `grad` may be null, z or q.
+void loss_target(Type type, const void* z, const void* q, void* loss, void* grad, Shape shape, const Parallel& parallel);
+
+// The CPU targets that this machine can run, best first; null at the end.
+const char* const* targets();
+const char* target();
+// False where this machine has no such target. For tests; not to be called while a kernel runs.
+bool use_target(const char* name);
+
+}  // namespace zerotail

@@ -1,0 +1,63 @@
+"""Fixtures: every front end, every CPU target of this machine, one thread and two."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import frontends
+
+settings.register_profile(
+    "zerotail",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("zerotail")
+
+FRONTENDS = frontends.load()
+TARGETS = ["none"] if frontends.REPLACED else list(importlib.import_module("zerotail._core").targets())
+
+
+@pytest.fixture(scope="session", params=FRONTENDS, ids=str)
+def frontend(request: pytest.FixtureRequest) -> frontends.Frontend:
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[f for f in FRONTENDS if f.dtype.itemsize == 8], ids=str)
+def frontend64(request: pytest.FixtureRequest) -> frontends.Frontend:
+    """In float64 alone, for finite differences."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def zt() -> ModuleType:
+    """The NumPy front end, for what is its own: `out=`, exceptions, sparse results."""
+    return importlib.import_module("zerotail")
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> Iterator[str]:
+    """One CPU target at a time."""
+    if request.param == "none":
+        yield request.param
+        return
+    core = importlib.import_module("zerotail._core")
+    before = core.target()
+    assert core.use_target(request.param)
+    yield request.param
+    core.use_target(before)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    zt = importlib.import_module("zerotail")
+    before = zt.get_num_threads()
+    zt.set_num_threads(request.param)
+    yield request.param
+    zt.set_num_threads(before)

@@ -1,0 +1,180 @@
+"""The front ends that the suite runs on: one entry each.
+
+An adapter takes and gives NumPy arrays of its own dtype and lets the library under test do the work. A new front end is a
+class like `NumPy` and its instances in `FRONTENDS`; what it cannot do it leaves out of `can`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests import oracle
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = tuple(np.dtype(t) for t in (np.float32, np.float64, np.float16)) + (BFLOAT16,)
+
+
+def poison(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Leave NaN in the memory that the allocator is likely to give out next: an entry never written must show."""
+    spoiled = np.empty(shape, dtype)
+    spoiled.fill(np.nan)
+    del spoiled
+
+
+class Frontend:
+    """What the suite asks of a front end. Every method leaves its arguments as they are."""
+
+    name = "?"
+    can: frozenset[str] = frozenset()
+    """Of "where", "tau" (threshold), "target" (distributions), "binary"."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.dtype.name}"
+
+    @property
+    def eps(self) -> float:
+        """Of the compute type."""
+        return oracle.eps(self.dtype)
+
+    @property
+    def half(self) -> bool:
+        return oracle.is_half(self.dtype)
+
+    def array(self, x: Any) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.asarray(x).astype(self.dtype)
+
+    def sparsemax(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        raise NotImplementedError
+
+    def threshold(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        raise NotImplementedError
+
+    def jvp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        """J(z) v: forward mode."""
+        raise NotImplementedError
+
+    def vjp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        """v' J(z): reverse mode."""
+        raise NotImplementedError
+
+    def jacobian(self, z: np.ndarray) -> np.ndarray:
+        """Eq. 12, along the last axis: shape (..., K, K)."""
+        raise NotImplementedError
+
+    def loss(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        """One value a row; target: int64 labels, or distributions."""
+        raise NotImplementedError
+
+    def gradient(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        """Of the rows' losses in z."""
+        raise NotImplementedError
+
+    def binary(self, t: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def binary_loss(self, t: np.ndarray, target: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+class NumPy(Frontend):
+    name = "numpy"
+    can = frozenset({"where", "tau", "target", "binary"})
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(dtype)
+        self.zt = importlib.import_module("zerotail")
+
+    def sparsemax(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        out = np.full(z.shape, np.nan, z.dtype)
+        p = self.zt.sparsemax(z, axis=axis, where=where, out=out)
+        assert p is out
+        poison(z.shape, z.dtype)
+        fresh = self.zt.sparsemax(z, axis=axis, where=where)
+        assert fresh.dtype == z.dtype
+        assert fresh.shape == z.shape
+        assert fresh.tobytes() == p.tobytes(), "with and without out= differ"
+        return p
+
+    def threshold(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        return np.asarray(self.zt.threshold(z, axis=axis, where=where))
+
+    def jvp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        p = self.zt.sparsemax(z, axis=axis)
+        poison(z.shape, z.dtype)
+        return self.zt.sparsemax_jvp(p, v, axis=axis)
+
+    vjp = jvp  # J is symmetric: NumPy has one name for both
+
+    def jacobian(self, z: np.ndarray) -> np.ndarray:
+        return self.zt.sparsemax_jacobian(self.zt.sparsemax(z))
+
+    def loss(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        return np.asarray(self.zt.sparsemax_loss(z, target, axis=axis))
+
+    def gradient(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        poison(z.shape, z.dtype)
+        value, gradient = self.zt.sparsemax_loss_and_grad(z, target, axis=axis)
+        same = np.asarray(value).tobytes() == np.asarray(self.loss(z, target, axis=axis)).tobytes()
+        assert same, "the loss is another one with its gradient than alone"
+        return gradient
+
+    def binary(self, t: np.ndarray) -> np.ndarray:
+        return np.asarray(self.zt.binary_sparsemax(t))
+
+    def binary_loss(self, t: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return np.asarray(self.zt.binary_sparsemax_loss(t, target))
+
+
+class Upright(NumPy):
+    """The same rows along the first axis of C-ordered arrays: the kernels for columns."""
+
+    name = "numpy-axis0"
+
+    @staticmethod
+    def _lay(x: Any, axis: int) -> np.ndarray:
+        return np.ascontiguousarray(np.moveaxis(x, axis, 0))
+
+    def _mask(self, where: Any, z: np.ndarray, axis: int) -> Any:
+        return None if where is None else self._lay(np.broadcast_to(where, z.shape), axis)
+
+    def _target(self, target: np.ndarray, axis: int) -> np.ndarray:
+        return target if np.issubdtype(target.dtype, np.integer) else self._lay(target, axis)
+
+    def sparsemax(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        p = super().sparsemax(self._lay(z, axis), axis=0, where=self._mask(where, z, axis))
+        return np.moveaxis(p, 0, axis)
+
+    def threshold(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        return super().threshold(self._lay(z, axis), axis=0, where=self._mask(where, z, axis))
+
+    def jvp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        return np.moveaxis(super().jvp(self._lay(z, axis), self._lay(v, axis), axis=0), 0, axis)
+
+    vjp = jvp
+
+    def loss(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        return super().loss(self._lay(z, axis), self._target(target, axis), axis=0)
+
+    def gradient(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        z, target = self._lay(z, axis), self._target(target, axis)
+        return np.moveaxis(NumPy(self.dtype).gradient(z, target, axis=0), 0, axis)
+
+
+def load() -> list[Frontend]:
+    """The registry; ZEROTAIL_TEST_FRONTENDS names a module with another list (`test_the_tests.py` does so)."""
+    module = os.environ.get("ZEROTAIL_TEST_FRONTENDS")
+    if module:
+        return list(importlib.import_module(module).FRONTENDS)
+    return [kind(dtype) for kind in (NumPy, Upright) for dtype in DTYPES]
+
+
+REPLACED = "ZEROTAIL_TEST_FRONTENDS" in os.environ

@@ -1,0 +1,17 @@
+"""Derivatives of sparsemax, from its output alone."""
+
+from typing import Any
+
+
+def jvp(p: Any, v: Any, xp: Any) -> Any:
+    """J(z) v, from p = sparsemax(z) alone (Eq. 14). J is symmetric, so this is the VJP too."""
+    on = p > 0
+    size = xp.where(on, xp.ones_like(p), 0).sum(axis=-1, keepdims=True)
+    # where, not on * v: an infinity off the support must not reach the row. An empty support gives zeros.
+    mean = xp.where(on, v, 0).sum(axis=-1, keepdims=True) / xp.where(size > 0, size, 1)
+    return xp.where(on, v - mean, p * 0)  # p * 0 keeps NaN rows NaN
+
+
+def jacobian(p: Any, xp: Any) -> Any:
+    """J(z) = Diag(s) - s s^T / |S|, with s = [p > 0] (Eq. 12): row i is J e_i."""
+    return jvp(p[..., None, :], xp.eye(p.shape[-1], dtype=p.dtype), xp)

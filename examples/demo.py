@@ -110,8 +110,8 @@ def main() -> None:
 
     print("Softmax gives every entry something; sparsemax gives those that do not matter exactly zero (·).\n")
     show_rows()
-    threads = zt.get_num_threads()
-    print(f"\nMedian milliseconds on float32, {threads} threads (SciPy: 1); in brackets, times zerotail's.\n")
+    print("\nMedian milliseconds on float32, and in brackets how many times zerotail's.")
+    print(f"Threads: {zt.get_num_threads()}; SciPy's softmax: 1.\n")
     show_times()
     print("\nFigure 1 of the paper, softmax and sparsemax in two and three dimensions:", flush=True)
     subprocess.run([sys.executable, "-m", "paper.fig1", "--out", out], cwd=ROOT, check=True)

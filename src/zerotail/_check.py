@@ -3,12 +3,17 @@
 Every error message stands here, in one form: *argument* must *requirement*; got *value*.
 """
 
+from __future__ import annotations
+
 import importlib
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.exceptions import AxisError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -17,20 +22,22 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize == 2
 
 
-def _array(value: Any, name: str) -> np.ndarray:
+def _array(value: Any, name: str) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray):  # np.asarray would take what is masked for data
-        raise TypeError(f"{name} must not be a masked array; got one (use .data, and where=~mask for scores)")
+        raise TypeError(f"{name} must be an array without a mask; got MaskedArray")
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{name} must be an array, or a rectangular nest of lists; got {error}") from error
+        raise ValueError(
+            f"{name} must be an array or evenly nested lists; got {type(value).__name__}: {error}"
+        ) from error
 
 
 def _is_floating(dtype: np.dtype[Any]) -> bool:
     return dtype.char in "efd" or dtype.name == "bfloat16"
 
 
-def floating(value: Any, name: str) -> np.ndarray:
+def floating(value: Any, name: str) -> NDArray[Any]:
     """An array of float16, bfloat16, float32 or float64; booleans and integers become float64."""
     array = _array(value, name)
     if array.dtype.kind in "biu":
@@ -51,17 +58,15 @@ def axis(value: Any, ndim: int, name: str) -> int:
     if index is None or isinstance(value, bool | np.bool_):
         raise TypeError(f"axis must be an integer; got {value!r}")
     if not -ndim <= index < ndim:
-        error = AxisError(
+        raise AxisError(
             f"axis must be in [{-ndim}, {ndim}) for {name} of {ndim} dimensions; got {index}"
             if ndim
             else f"{name} must have at least one dimension; got shape ()"
         )
-        error.axis, error.ndim = index, ndim
-        raise error
     return index % ndim
 
 
-def where(value: Any, shape: tuple[int, ...]) -> np.ndarray:
+def where(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """A boolean view of the shape of scores."""
     array = _array(value, "where")
     if array.dtype != np.bool_:
@@ -69,7 +74,7 @@ def where(value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return _broadcast(array, shape, "where", "scores")
 
 
-def _broadcast(array: np.ndarray, shape: tuple[int, ...], name: str, other: str) -> np.ndarray:
+def _broadcast(array: NDArray[Any], shape: tuple[int, ...], name: str, other: str) -> NDArray[Any]:
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
@@ -78,7 +83,7 @@ def _broadcast(array: np.ndarray, shape: tuple[int, ...], name: str, other: str)
         ) from None
 
 
-def tangent(value: Any, shape: tuple[int, ...]) -> np.ndarray:
+def tangent(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return _broadcast(floating(value, "v"), shape, "v", "p")
 
 
@@ -101,7 +106,7 @@ def matrix(shape: tuple[int, ...]) -> None:
         raise ValueError(f"scores must have fewer than 2**31 columns; got shape {shape}")
 
 
-def target(value: Any, shape: tuple[int, ...], axis: int) -> np.ndarray:
+def target(value: Any, shape: tuple[int, ...], axis: int) -> NDArray[Any]:
     """Labels (int64), or a distribution (floating), for scores of this shape."""
     array = _array(value, "target")
     integer = array.dtype.kind in "iu"
@@ -120,14 +125,14 @@ def target(value: Any, shape: tuple[int, ...], axis: int) -> np.ndarray:
     return array
 
 
-def _labels(array: np.ndarray, cols: int) -> None:
+def _labels(array: NDArray[Any], cols: int) -> None:
     if array.size:
         for label in (array.min(), array.max()):
             if not 0 <= label < cols:
                 raise IndexError(f"target must be labels in [0, {cols}); got {label}")
 
 
-def distribution(array: np.ndarray, axis: int) -> None:
+def distribution(array: NDArray[Any], axis: int) -> None:
     """Every row nonnegative, and with a sum of one within sqrt(eps) of its dtype."""
     eps = _EPS[array.dtype.name]
     if is_half(array.dtype):
@@ -153,7 +158,7 @@ def _in_row(row: tuple[Any, ...]) -> str:
     return f" in row {row[0]}" if len(row) == 1 else f" in row ({', '.join(map(str, row))})"
 
 
-def probability(value: Any) -> np.ndarray:
+def probability(value: Any) -> NDArray[Any]:
     """Probabilities of the positive class; labels 0 and 1 are two of them."""
     array = floating(value, "target")
     inside = (array >= 0) & (array <= 1)

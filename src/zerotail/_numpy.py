@@ -282,7 +282,7 @@ def sparsemax_loss(scores: ArrayLike, target: ArrayLike, /, *, axis: int = -1) -
     -------
     ndarray or scalar
         One value a row, of the dtype of `scores`. NaN where `sparsemax(scores)` is, +inf where a score of
-        -inf has a positive target.
+        -inf has a positive target, or (with NumPy's overflow warning) where float16 holds no loss so large.
 
     Raises
     ------

@@ -1,0 +1,1 @@
+"""Speed of zerotail beside the functions that its users would call instead: see README.md."""

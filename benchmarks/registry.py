@@ -1,0 +1,114 @@
+"""Every benchmark: its cells, how one is prepared, and the targets that it is held to."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+from benchmarks import cases
+from benchmarks.model import Benchmark, Cell, Target
+
+SIZES = (16, 64, 128, 256, 1024, 4096, 32000, 131072)
+SCALES = (0.1, 1, 5)
+GRID = [{"K": K, "sd": sd} for K, sd in product(SIZES, SCALES)]
+
+
+def memory_bound(cell: Cell) -> bool:
+    return bool(cell["K"] >= 32000 and cell["sd"] >= 1)
+
+
+def of_dtype(name: str) -> Benchmark:
+    return Benchmark(
+        f"forward-{name}",
+        f"{name} sparsemax against torch.softmax, out= given to both",
+        GRID,
+        partial(cases.forward, dtype=name),
+        [Target("geomean", 0.6, "softmax")],
+    )
+
+
+BENCHMARKS = (
+    Benchmark(
+        "forward",
+        "float32 sparsemax against torch.softmax, out= given to both",
+        GRID,
+        cases.forward,
+        [
+            Target("geomean", 0.45, "softmax"),
+            Target("worst", 1.0, "softmax"),
+            Target("worst", 1.5, "copy_", memory_bound, "K >= 32000, sd >= 1"),
+        ],
+    ),
+    Benchmark(
+        "forward-hard",
+        "float32 rows that are hard on a sparsemax, against torch.softmax, out= given to both",
+        [{"kind": kind, "K": K} for kind, K in product(cases.KINDS, SIZES)],
+        cases.forward,
+        [Target("worst", 1.5, "softmax")],
+    ),
+    of_dtype("float64"),
+    of_dtype("float16"),
+    of_dtype("bfloat16"),
+    Benchmark(
+        "entmax",
+        "float32 sparsemax (out=) against entmax.sparsemax, which has no out=",
+        GRID,
+        cases.against_entmax,
+        [Target("geomean", 1 / 40, "entmax")],
+    ),
+    Benchmark(
+        "optax",
+        "float32 sparsemax (out=) against optax's projection_simplex under vmap and jit (XLA's own threads)",
+        GRID,
+        cases.against_optax,
+    ),
+    Benchmark(
+        "jvp",
+        "Jacobian-vector product (new result) against torch's softmax backward, with out= and without",
+        GRID,
+        cases.jvp,
+        [Target("geomean", 0.8, "softmax_out"), Target("worst", 1.2, "softmax_out")],
+    ),
+    Benchmark(
+        "axis",
+        "float32 sparsemax along another axis against the same rows along the last axis",
+        [
+            {"shape": shape, "axis": axis, "sd": sd}
+            for (shape, axis), sd in product((((512, 1000), 0), ((8, 64, 32, 32), 1)), SCALES)
+        ],
+        cases.other_axis,
+        [Target("worst", 2.0, "last_axis")],
+    ),
+    Benchmark(
+        "loss",
+        "loss and gradient (new arrays) against F.cross_entropy, forward and backward (new tensors)",
+        [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000, 131072), SCALES)],
+        cases.loss,
+        [Target("worst", 0.5, "cross_entropy", lambda cell: bool(cell["K"] == 32000), "K = 32000")],
+    ),
+    Benchmark(
+        "csr",
+        "sparsemax_csr against the dense result, and against scipy's sparse matrix made from it",
+        [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000, 131072), SCALES)],
+        cases.csr,
+    ),
+    Benchmark(
+        "call",
+        "one call at (1, 16), with and without out=, against scipy's softmax and torch's (out=)",
+        [{"out": True}, {"out": False}],
+        cases.call,
+        [
+            Target("worst", 1.5e-6, None, lambda cell: bool(cell["out"]), "with out="),
+            Target("worst", 2.5e-6, None, lambda cell: not cell["out"], "without"),
+        ],
+        threaded=False,
+    ),
+    Benchmark(
+        "import",
+        "seconds that `import zerotail` adds to `import numpy`, each in a new process",
+        [{"after": "numpy"}],
+        cases.import_time,
+        [Target("worst", 0.03, None)],
+        threaded=False,
+    ),
+)

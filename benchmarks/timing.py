@@ -1,0 +1,112 @@
+"""Fair time: interleaved rounds, warm memory, no thread left spinning from the call before."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.model import Call
+
+SAMPLE = 1e-4  # seconds; shorter calls are repeated within a sample
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one call, over all rounds."""
+
+    median: float
+    q1: float
+    q3: float
+    rounds: int
+    calls: int  # in one round
+
+    @property
+    def spread(self) -> float:
+        """Half of the interquartile range, relative to the median."""
+        return (self.q3 - self.q1) / (2 * self.median)
+
+
+def reuse_memory() -> bool:
+    """Make glibc keep what is freed: no page faults at every call of a function without `out=`.
+
+    It holds for every provider alike, as NumPy and torch both allocate from it. True where it was possible.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return False
+    trim_threshold, mmap_max = -1, -4  # malloc.h
+    return bool(mallopt(mmap_max, 0)) and bool(mallopt(trim_threshold, 2**31 - 1))
+
+
+def settle(longest: float = 0.05) -> None:
+    """Wait until no thread of this process runs.
+
+    OpenMP's workers spin for some milliseconds after a parallel call, on cores that the next provider needs.
+    Their time may be counted in ticks of 4 ms: hence the length of the look.
+    """
+    look = 0.005
+    end = time.perf_counter() + longest
+    while time.perf_counter() < end:
+        wall, cpu = time.perf_counter(), time.process_time()
+        time.sleep(look)
+        if time.process_time() - cpu < 0.3 * (time.perf_counter() - wall):
+            return
+
+
+def measure(
+    providers: Mapping[str, Call], seconds: float, rounds: int, *, rest: bool, self_timed: bool = False
+) -> dict[str, Times]:
+    """Time all providers in rounds, each round in another order, until the time is used.
+
+    Each sample follows an untimed call of the same provider, which warms its code, threads and caches.
+    """
+    clock = time.perf_counter
+    calls = {}
+    for name, call in providers.items():
+        calls[name] = 1
+        if not self_timed:
+            call()
+            start = clock()
+            call()
+            calls[name] = max(1, round(SAMPLE / (clock() - start)))
+    samples: dict[str, list[float]] = {name: [] for name in providers}
+    order = list(providers)
+    shuffle = random.Random(0).shuffle
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        end = clock() + seconds * len(order)
+        done = 0
+        while done < rounds or clock() < end:
+            shuffle(order)
+            for name in order:
+                call, repeats = providers[name], range(calls[name])
+                if self_timed:
+                    samples[name].append(float(call()))
+                    continue
+                if rest:
+                    settle()
+                call()
+                start = clock()
+                for _ in repeats:
+                    call()
+                samples[name].append((clock() - start) / len(repeats))
+            done += 1
+    finally:
+        if collecting:
+            gc.enable()
+    times = {}
+    for name, values in samples.items():
+        q1, median, q3 = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
+        times[name] = Times(median, q1, q3, len(values), calls[name])
+    return times

@@ -31,7 +31,9 @@ class Family:
         return self.name
 
     def __call__(self, seed: int, rows: int, cols: int, dtype: np.dtype) -> np.ndarray:
-        z = np.asarray(self.make(np.random.default_rng(seed), rows, cols), dtype=np.float64).reshape(rows, cols)
+        z = np.asarray(self.make(np.random.default_rng(seed), rows, cols), dtype=np.float64).reshape(
+            rows, cols
+        )
         top = oracle.largest(dtype)
         return np.where(np.isinf(z), z, np.clip(z, -top, top)).astype(dtype)
 
@@ -121,7 +123,9 @@ def _ladder(rng: Generator, rows: int, cols: int) -> np.ndarray:
 
 def _huge(size: float) -> Make:
     """Differences that overflow the type; `size` is a part of its largest number, which clips it."""
-    return lambda rng, rows, cols: rng.choice([-1.0, 1.0], (rows, cols)) * rng.uniform(0.5, 1, (rows, cols)) * size
+    return lambda rng, rows, cols: (
+        rng.choice([-1.0, 1.0], (rows, cols)) * rng.uniform(0.5, 1, (rows, cols)) * size
+    )
 
 
 def _huge_ties(rng: Generator, rows: int, cols: int) -> np.ndarray:
@@ -130,7 +134,9 @@ def _huge_ties(rng: Generator, rows: int, cols: int) -> np.ndarray:
 
 def _subnormal(rng: Generator, rows: int, cols: int) -> np.ndarray:
     """Below the smallest normal number of one type or another, beside a few ordinary scores."""
-    tiny = rng.choice([5e-324, 1e-310, 1e-45, 1e-40, 6e-8, 1e-39], (rows, cols)) * rng.integers(-9, 10, (rows, cols))
+    tiny = rng.choice([5e-324, 1e-310, 1e-45, 1e-40, 6e-8, 1e-39], (rows, cols)) * rng.integers(
+        -9, 10, (rows, cols)
+    )
     return np.where(rng.uniform(size=(rows, cols)) < 0.02, rng.normal(0, 0.5, (rows, cols)), tiny)
 
 
@@ -225,7 +231,9 @@ def find(name: str) -> Family:
     return next(f for f in FAMILIES if f.name == name)
 
 
-def mixture(seed: int, cols: int, dtype: np.dtype, each: int = 1, families: tuple[Family, ...] = FAMILIES) -> np.ndarray:
+def mixture(
+    seed: int, cols: int, dtype: np.dtype, each: int = 1, families: tuple[Family, ...] = FAMILIES
+) -> np.ndarray:
     """`each` rows of every family in one batch, shuffled: neighbours in a lane have nothing in common."""
     rng = np.random.default_rng((seed, cols))
     z = np.concatenate([f(int(rng.integers(2**31)), each, cols, dtype) for f in families])

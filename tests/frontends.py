@@ -10,13 +10,17 @@ import importlib
 import os
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tests import oracle
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = tuple(np.dtype(t) for t in (np.float32, np.float64, np.float16)) + (BFLOAT16,)
+DTYPES = tuple(np.dtype(t) for t in (np.float32, np.float64, np.float16))
+try:
+    import ml_dtypes
+except ImportError:
+    pass
+else:
+    DTYPES += (np.dtype(ml_dtypes.bfloat16),)
 
 
 def poison(shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -71,7 +71,9 @@ def losses(value: np.ndarray, hi: np.ndarray, lo: np.ndarray) -> float:
         allowed = allowed + oracle.ulp(hi, dtype) / 2
     # What exceeds the type's range by less than the error may be its largest number or infinite.
     top = oracle.largest(dtype)
-    edge = np.isposinf(value.astype(np.float64)) & (hi + allowed + oracle.ulp(np.full(hi.shape, top), dtype) / 2 > top)
+    edge = np.isposinf(value.astype(np.float64)) & (
+        hi + allowed + oracle.ulp(np.full(hi.shape, top), dtype) / 2 > top
+    )
     edge &= ~np.isnan(hi)
     with np.errstate(invalid="ignore"):
         return worst(np.where(edge, 0.0, oracle.distance(value, hi, lo) / allowed))
@@ -82,7 +84,9 @@ def gradients(value: np.ndarray, exact: oracle.Exact, q: np.ndarray) -> float:
     dtype = value.dtype
     difference = exact.hi - q.astype(np.float64)
     off = oracle.distance(value, difference, exact.lo + ((exact.hi - difference) - q.astype(np.float64)))
-    allowed = BOUND * oracle.eps(dtype) + (oracle.ulp(difference, dtype) / 2 if oracle.is_half(dtype) else 0.0)
+    allowed = BOUND * oracle.eps(dtype) + (
+        oracle.ulp(difference, dtype) / 2 if oracle.is_half(dtype) else 0.0
+    )
     return worst(off / allowed)
 
 

@@ -113,7 +113,9 @@ def project(z: np.ndarray) -> Exact:
         if row is None:
             hi[i] = np.nan
         else:
-            hi[i, row.support], lo[i, row.support] = _columns([pair(n, row.denominator) for n in row.numerators])
+            hi[i, row.support], lo[i, row.support] = _columns(
+                [pair(n, row.denominator) for n in row.numerators]
+            )
     return Exact(rows, hi, lo)
 
 
@@ -189,8 +191,7 @@ _DIGITS = {"float64": (53, -1074), "float32": (24, -149), "float16": (11, -24), 
 def ulp(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The distance between neighbours of `dtype` at the size of x."""
     digits, smallest = _DIGITS[np.dtype(dtype).name]
-    with np.errstate(invalid="ignore"):
-        exponent = np.frexp(np.where(np.isfinite(x), x, 1.0))[1] - digits
+    exponent = np.where(x == 0, smallest, np.frexp(np.where(np.isfinite(x), x, 1.0))[1] - digits)
     return np.ldexp(1.0, np.maximum(exponent, smallest))
 
 

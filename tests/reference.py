@@ -16,7 +16,11 @@ class Reference(Frontend):
 
     def _rows(self, x: np.ndarray, axis: int) -> np.ndarray:
         moved = np.moveaxis(x, axis, -1)
-        return np.array(moved).reshape(-1, moved.shape[-1]) if x.size else np.zeros((0, moved.shape[-1]), x.dtype)
+        return (
+            np.array(moved).reshape(-1, moved.shape[-1])
+            if x.size
+            else np.zeros((0, moved.shape[-1]), x.dtype)
+        )
 
     def _back(self, rows: np.ndarray, like: np.ndarray, axis: int) -> np.ndarray:
         shape = np.moveaxis(like, axis, -1).shape

@@ -68,7 +68,7 @@ format: .venv/.installed
 	@$(bin)/clang-format -i $(wildcard core/*.?pp tests/core/*.?pp)
 
 bench: .venv/.installed
-	@$(bin)/python benchmarks/run.py $(BENCH_ARGS)
+	@$(bin)/python -m benchmarks.run $(BENCH_ARGS)
 
 sanitize: .venv/.installed
 	@$(bin)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(bin)/ninja \

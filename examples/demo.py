@@ -46,8 +46,9 @@ def sparsemax_by_sorting(scores: np.ndarray) -> np.ndarray:
     z = scores.astype(np.float64) - scores.max(axis=-1, keepdims=True)
     ordered = -np.sort(-z, axis=-1)
     excess = ordered.cumsum(axis=-1) - 1
-    size = (ordered * np.arange(1, z.shape[-1] + 1) > excess).sum(axis=-1, keepdims=True)
-    return np.maximum(z - np.take_along_axis(excess, size - 1, axis=-1) / size, 0)
+    size = np.sum(ordered * np.arange(1, z.shape[-1] + 1) > excess, axis=-1, keepdims=True)
+    tau = np.take_along_axis(excess, size - 1, axis=-1) / size
+    return np.maximum(z - tau, 0.0)
 
 
 def rivals(scores: np.ndarray) -> dict[str, Callable[[], object]]:

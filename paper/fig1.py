@@ -20,6 +20,8 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d import Axes3D
 from scipy.special import softmax
 
@@ -48,7 +50,7 @@ def surface(transform: Callable[..., np.ndarray], t1: np.ndarray, t2: np.ndarray
     return transform(np.stack([t1, t2, np.zeros_like(t1)], axis=-1), axis=-1)[..., 0]
 
 
-def draw_curves(axes: plt.Axes, t: np.ndarray) -> None:
+def draw_curves(axes: Axes, t: np.ndarray) -> None:
     for name, style in (("softmax", "--"), ("sparsemax", "-")):
         axes.plot(
             t, curve(MAPS[name], t), style, color=COLORS[name], linewidth=2.2, label=rf"{name}$_1(t, 0)$"
@@ -83,7 +85,7 @@ def draw_surface(axes: Axes3D, name: str, t: np.ndarray, settings: Settings) -> 
     axes.set_box_aspect((1, 1, 0.72), zoom=1.02)
 
 
-def figure(settings: Settings) -> plt.Figure:
+def figure(settings: Settings) -> Figure:
     t = np.linspace(-settings.limit, settings.limit, settings.points)
     fig = plt.figure(figsize=(12, 3.9))
     draw_curves(fig.add_axes((0.045, 0.14, 0.27, 0.76)), t)

@@ -28,8 +28,8 @@ help:
 
 # $(call environment,directory): an empty virtual environment with what builds the extension.
 define environment
-	@$(PYTHON) -c 'import sys; v = sys.version_info; \
-	    sys.exit(f"zerotail needs Python 3.11 or later; got {v[0]}.{v[1]}: make PYTHON=python3.x" if v < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
+	    sys.exit("zerotail needs Python 3.11 or later; got %d.%d: make PYTHON=python3.x" % v if v < (3, 11) else 0)'
 	@echo "installing into $(1) ..."
 	@$(PYTHON) -m venv $(1)
 	@$(1)/bin/python -m pip install -qq -c constraints-dev.txt scikit-build-core nanobind cmake ninja

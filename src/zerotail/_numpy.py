@@ -135,7 +135,7 @@ def threshold(
     z = _dense(array) if where is None else _masked(array, _check.where(where, array.shape))
     tau = np.empty(_rows(array.shape, axis), _compute(array.dtype))
     _done(_core.threshold(z, tau, None, None, axis))
-    tau = tau.astype(_native(array.dtype), copy=False)
+    tau = _rounded(tau, array.dtype)
     return np.expand_dims(tau, axis) if keepdims else tau[()]
 
 
@@ -258,7 +258,7 @@ def sparsemax_jacobian(p: ArrayLike, /) -> NDArray[Any]:
     array = _check.floating(p, "p")
     _check.axis(-1, array.ndim, "p")
     jacobian: NDArray[Any] = _rules.sparsemax.jacobian(array.astype(_compute(array.dtype), copy=False), np)
-    return jacobian.astype(_native(array.dtype), copy=False)
+    return _rounded(jacobian, array.dtype)
 
 
 def sparsemax_loss(scores: ArrayLike, target: ArrayLike, /, *, axis: int = -1) -> Any:
@@ -282,7 +282,7 @@ def sparsemax_loss(scores: ArrayLike, target: ArrayLike, /, *, axis: int = -1) -
     -------
     ndarray or scalar
         One value a row, of the dtype of `scores`. NaN where `sparsemax(scores)` is, +inf where a score of
-        -inf has a positive target, or (with NumPy's overflow warning) where float16 holds no loss so large.
+        -inf has a positive target, or where the dtype holds no loss so large (float16: from 65520 on).
 
     Raises
     ------
@@ -355,7 +355,7 @@ def binary_sparsemax(scores: ArrayLike, /) -> Any:
     """
     array = _check.floating(scores, "scores")
     p = _two_classes(array.astype(_compute(array.dtype), copy=False))
-    return p.astype(_native(array.dtype), copy=False)[()]
+    return _rounded(p, array.dtype)[()]
 
 
 def binary_sparsemax_loss(scores: ArrayLike, target: ArrayLike, /) -> Any:
@@ -390,7 +390,7 @@ def binary_sparsemax_loss(scores: ArrayLike, target: ArrayLike, /) -> Any:
     over = np.where(y < 1, np.maximum(t - 1, 0), 0)
     under = np.where(y > 0, np.maximum(-1 - t, 0), 0)
     loss = (_two_classes(t) - y) ** 2 + ((1 - y) * over + y * under)
-    return loss.astype(_native(array.dtype), copy=False)[()]
+    return _rounded(loss, array.dtype)[()]
 
 
 def set_num_threads(n: int, /) -> None:
@@ -437,10 +437,7 @@ def _loss(
     grad = np.empty(array.shape, work) if with_grad else None
     z = _dense(array.astype(work, copy=False))
     _done(_core.loss(z, _dense(wanted), loss, None if grad is None else _bits(grad), axis))
-    return (
-        loss.astype(dtype, copy=False)[()],
-        None if grad is None else grad.astype(dtype, copy=False),
-    )
+    return _rounded(loss, dtype)[()], None if grad is None else _rounded(grad, dtype)
 
 
 def _two_classes(t: NDArray[Any]) -> NDArray[Any]:
@@ -454,6 +451,12 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _compute(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type that the core computes in."""
     return np.dtype(np.float32) if _check.is_half(dtype) else _native(dtype)
+
+
+def _rounded(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The result in the dtype of the scores. Like the core, it does not warn of what it makes infinite."""
+    with np.errstate(over="ignore"):
+        return result.astype(_native(dtype), copy=False)
 
 
 def _rows(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

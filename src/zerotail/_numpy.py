@@ -265,7 +265,7 @@ def sparsemax_loss(scores: ArrayLike, target: ArrayLike, /, *, axis: int = -1) -
     """Measure how far scores are from a target (Eqs. 20 and 26).
 
     What cross-entropy is to softmax: convex, never negative, and 0 exactly where sparsemax(scores) is the
-    target with a margin of 1 to all other scores.
+    target; for a label, where its score leads all others by at least 1.
 
     Parameters
     ----------

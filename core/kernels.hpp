@@ -1,0 +1,45 @@
+// What every CPU target offers: one function a job, for each type. A table of them is chosen once, in dispatch.cpp.
+//
+// Each works on a range of rows, in the calling thread. Rows are numbered outer-major: row r is the `inner` position
+// r % inner of the outer block r / inner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "sparsemax.hpp"
+
+namespace zerotail {
+
+struct Rows {
+    Shape shape;
+    std::int64_t begin, end;
+};
+
+struct Kernels {
+    const char* name;
+    void (*sparsemax[4])(const void* z, void* p, Rows rows);
+    void (*threshold[4])(const void* z, void* hi, void* lo, std::int64_t* size, Rows rows);
+    void (*compact[4])(const void* z, const void* hi, const void* lo, const std::int64_t* offsets, void* values,
+                       std::int32_t* indices, Rows rows);
+    void (*jvp[4])(const void* p, const void* v, void* out, Rows rows);
+    // `target` is labels where `labels` is true, else a distribution.
+    void (*loss[4])(const void* z, const void* target, bool labels, std::int64_t ignore, void* loss, void* grad,
+                    Rows rows);
+};
+
+namespace baseline { extern const Kernels kernels; }
+namespace avx2 { extern const Kernels kernels; }
+namespace avx512 { extern const Kernels kernels; }
+
+// Memory for the length of one kernel, aligned for any vector. One at a time in a thread.
+struct Scratch {
+    void* data;
+
+    explicit Scratch(std::size_t bytes);
+    ~Scratch();
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+};
+
+}  // namespace zerotail

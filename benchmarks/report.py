@@ -41,6 +41,12 @@ class Outcome:
     benchmark: Benchmark
     threads: int
     lines: list[Line]
+    others: float | None = None  # cores that other programs kept busy meanwhile
+
+    @property
+    def crowded(self) -> bool:
+        """Others took a core that this needed: threads that wait for each other measure the scheduler."""
+        return self.others is not None and self.others > (os.cpu_count() or 1) - self.threads + 0.2
 
     def providers(self) -> list[str]:
         return list(dict.fromkeys(name for line in self.lines for name in line.times))
@@ -149,7 +155,8 @@ def table(outcome: Outcome) -> str:
         if not absolute and verdict.value < 0.1:
             value += f" ({1 / verdict.value:.0f} times faster)"
         at = f" at {verdict.at}" if verdict.at else ""
-        lines.append(f"  {'PASS' if verdict.met else 'MISS'}  {verdict.text}: {value}{at}")
+        word = ("PASS" if verdict.met else "MISS") + ("?" if outcome.crowded else " ")
+        lines.append(f"  {word} {verdict.text}: {value}{at}")
     for line in outcome.lines:
         if line.failure:
             lines.append(f"  GATE  {label(line.cell)}: {line.failure}")
@@ -158,9 +165,9 @@ def table(outcome: Outcome) -> str:
     ]
     restless = [line for line in outcome.lines if any(t.spread > RESTLESS for t in line.times.values())]
     if restless:
-        lines.append(
-            f"  note  cells with a spread above {RESTLESS:.0%}: {len(restless)}. Was the machine quiet?"
-        )
+        lines.append(f"  note  cells with a spread above {RESTLESS:.0%}: {len(restless)}")
+    if outcome.others is not None and (outcome.crowded or restless):
+        lines.append(f"  note  cores that other programs kept busy meanwhile: {outcome.others:.1f}")
     return "\n".join(lines)
 
 
@@ -169,6 +176,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "benchmark": outcome.benchmark.name,
         "about": outcome.benchmark.about,
         "threads": outcome.threads if outcome.benchmark.threaded else 1,
+        "cores_of_others": outcome.others,
+        "crowded": outcome.crowded,
         "cells": [
             {
                 "name": label(line.cell),
@@ -208,12 +217,12 @@ def processor() -> str:
     return next(models, platform.machine())
 
 
-def about_zerotail() -> list[str]:
-    """What `python -m zerotail` says of itself: its CPU target among other things."""
+def cpu_target() -> str:
+    """The line of `python -m zerotail` that names the instruction set."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "zerotail"], capture_output=True, text=True, check=False
     )
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return next((line for line in done.stdout.splitlines() if "target" in line), "CPU target: unknown")
 
 
 def machine() -> dict[str, Any]:

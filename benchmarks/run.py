@@ -95,7 +95,7 @@ def run_cell(
         try:
             providers[BASE] = admitted(case, other)
         except GateError as error:
-            line.notes.append(f"base is not timed at {label(cell)}: {error}")
+            line.notes.append(f"base is not timed where its column is empty: {error}")
     providers.update(case.peers)
     line.times = timing.measure(
         providers, options.seconds, options.rounds, rest=rest, self_timed=case.self_timed
@@ -142,10 +142,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
 
     warm = timing.reuse_memory()
-    machine, versions, about = report.machine(), report.versions(), report.about_zerotail()
+    machine, versions, target = report.machine(), report.versions(), report.cpu_target()
     print(f"{machine['processor']}, {machine['cores']} cores, {machine['system']}")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
-    print("\n".join(about))
+    print(target)
     if chosen.quick:
         print("--quick: the figures mean nothing")
     if not warm:
@@ -161,21 +161,24 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for cell in benchmark.cells
                 if fnmatchcase(label(cell), chosen.cell) and cell.get("K", 0) <= options.elements
             ]
-            lines = []
+            lines, others = [], timing.Others()
             for i, cell in enumerate(cells, 1):
                 progress.say(f"{benchmark.name} [{threads}] {i}/{len(cells)} {label(cell)}")
                 lines.append(run_cell(benchmark, cell, options, zt, other, rest=threads > 1))
             progress.say("")
             if lines:
-                outcomes.append(report.Outcome(benchmark, threads, lines))
+                outcomes.append(report.Outcome(benchmark, threads, lines, others.cores()))
                 print("\n" + report.table(outcomes[-1]), flush=True)
 
+    if not outcomes:
+        print(f"no cell of at most {options.elements} scores is called {chosen.cell}", file=sys.stderr)
+        return 2
     path = chosen.json or STORE / time.strftime("%Y%m%d-%H%M%S.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "machine": machine,
         "versions": versions,
-        "zerotail": about,
+        "target": target,
         "base": commit,
         "settings": {"elements": options.elements, "seconds": options.seconds, "memory_reused": warm},
         "results": [report.as_json(outcome) for outcome in outcomes],

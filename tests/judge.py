@@ -94,7 +94,8 @@ def tangents(value: np.ndarray, p: np.ndarray, v: np.ndarray) -> float:
     """J(z) v against Eq. 14, as a part of 4 eps max |v| over the support (half types: plus one rounding)."""
     dtype = value.dtype
     hi, lo = oracle.jvp(p, v)
-    size = np.abs(np.where(p > 0, v, 0).astype(np.float64)).max(axis=1, initial=0.0, keepdims=True)
+    on = p.astype(np.float64) > 0
+    size = np.abs(np.where(on, v.astype(np.float64), 0)).max(axis=1, initial=0.0, keepdims=True)
     allowed = BOUND * oracle.eps(dtype) * np.maximum(size, np.finfo(np.float32).tiny)
     if oracle.is_half(dtype):
         allowed = allowed + oracle.ulp(hi, dtype) / 2

@@ -33,6 +33,8 @@ class Tally:
 class Report:
     rows: int = 0
     tallies: dict[PAIR, Tally] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+    """The first batches in which a row is beyond a bound."""
 
     @property
     def right(self) -> bool:
@@ -47,12 +49,12 @@ class Report:
         for (dtype, target), t in sorted(self.tallies.items()):
             half = dtype in ("float16", "bfloat16")
             unit, v = (1.0 if half else judge.BOUND), t.verdict
-            errors = "".join(f"{x * unit:<11.3f}" for x in (v.entry, v.total, v.loss, v.gradient))
+            errors = "".join(f"{x * unit:<11.4g}" for x in (v.entry, v.total, v.loss, v.gradient))
             lines.append(
                 f"{dtype:<10}{target:<10}{t.judged:>8,}  {errors}{v.wrong_supports:<10}{t.other_bits}"
             )
         lines.append(f"bounds: {judge.BOUND:g} (half types: 1), no wrong support, no other bit")
-        return "\n".join(lines)
+        return "\n".join(lines + self.examples)
 
 
 def batches(rows: int, seed: int) -> Iterator[tuple[np.dtype, np.ndarray]]:
@@ -101,6 +103,16 @@ def _other_bits(
     return int(wrong.sum())
 
 
+def _example(frontend: NumPy, name: str, z: np.ndarray, exact: oracle.Exact, verdict: judge.Verdict) -> str:
+    """Where to look: the rows whose values are wrong, by what stands in them."""
+    p, found = frontend.sparsemax(z), []
+    for i, row in enumerate(exact.rows):
+        one = oracle.Exact([row], exact.hi[i : i + 1], exact.lo[i : i + 1])
+        if not judge.projection(p[i : i + 1], one).right:
+            found.append(f"max {z[i].astype(float).max():g} with a support of {one.sizes[0]}")
+    return f"beyond: {frontend} {name} K={z.shape[1]}: {'; '.join(found[:3]) or verdict}"
+
+
 def sweep(rows: int, seed: int = 0, progress=None) -> Report:
     """Judge at least `rows` rows; `progress` is called with the number of rows done."""
     import zerotail as zt
@@ -126,6 +138,8 @@ def sweep(rows: int, seed: int = 0, progress=None) -> Report:
                     verdict.loss = max(verdict.loss, judge.losses(frontend.loss(z, y), *loss_y))
                     verdict.gradient = judge.gradients(gradient, exact, q)
                     tally.verdict = tally.verdict.merge(verdict)
+                    if not verdict.right and len(report.examples) < 8:
+                        report.examples.append(_example(frontend, name, z, exact, verdict))
                     if type(frontend) is NumPy:
                         tally.other_bits += _other_bits(zt, z, p, q, value, gradient)
                 tally.judged += len(z)

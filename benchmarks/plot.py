@@ -31,8 +31,8 @@ def curves(outcomes: Sequence[Outcome], threads: int) -> dict[tuple[str, float],
             continue
         for line in outcome.lines:
             for name, times in line.times.items():
-                if name == OURS and outcome.benchmark.name != "forward":
-                    continue
+                if name in (OURS, BASE) and outcome.benchmark.name != "forward":
+                    continue  # timed again there, beside a provider that leaves the caches cold
                 found.setdefault((name, line.cell["sd"]), {})[line.cell["K"]] = times
     return found
 

@@ -15,6 +15,7 @@ settings.register_profile(
     "zerotail",
     deadline=None,
     derandomize=True,
+    database=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

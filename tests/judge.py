@@ -71,11 +71,9 @@ def losses(value: np.ndarray, hi: np.ndarray, lo: np.ndarray) -> float:
         allowed = allowed + oracle.ulp(hi, dtype) / 2
     # What exceeds the type's range by less than the error may be its largest number or infinite.
     top = oracle.largest(dtype)
-    edge = np.isposinf(value.astype(np.float64)) & (
-        hi + allowed + oracle.ulp(np.full(hi.shape, top), dtype) / 2 > top
-    )
-    edge &= ~np.isnan(hi)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
+        beyond = hi + allowed + oracle.ulp(np.full(hi.shape, top), dtype) / 2 > top
+        edge = np.isposinf(value.astype(np.float64)) & beyond
         return worst(np.where(edge, 0.0, oracle.distance(value, hi, lo) / allowed))
 
 

@@ -1,0 +1,202 @@
+"""The package as a whole: what importing loads, what is public, what its pages say, what it prints."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.metadata
+import inspect
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+PUBLIC = {
+    "binary_sparsemax",
+    "binary_sparsemax_loss",
+    "get_num_threads",
+    "set_num_threads",
+    "sparsemax",
+    "sparsemax_csr",
+    "sparsemax_jacobian",
+    "sparsemax_jvp",
+    "sparsemax_loss",
+    "sparsemax_loss_and_grad",
+    "threshold",
+}
+SIGNATURES = {
+    "sparsemax": "(scores, /, *, axis=-1, where=None, out=None)",
+    "threshold": "(scores, /, *, axis=-1, where=None, keepdims=False)",
+    "sparsemax_csr": "(scores, /)",
+    "sparsemax_jvp": "(p, v, /, *, axis=-1)",
+    "sparsemax_jacobian": "(p, /)",
+    "sparsemax_loss": "(scores, target, /, *, axis=-1)",
+    "sparsemax_loss_and_grad": "(scores, target, /, *, axis=-1)",
+    "binary_sparsemax": "(scores, /)",
+    "binary_sparsemax_loss": "(scores, target, /)",
+}
+
+
+def run(*arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_import_loads_numpy_and_nothing_else_from_outside():
+    """No framework, no SciPy: only NumPy's modules, ours and the standard library's are there afterwards."""
+    script = """
+import sys
+import numpy
+before = set(sys.modules)
+import zerotail
+new = {name.split(".")[0] for name in set(sys.modules) - before}
+print(*sorted(new - set(sys.stdlib_module_names) - {"numpy"}))
+"""
+    assert run("-c", script).split() == ["zerotail"]
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "scipy", "sklearn", "ml_dtypes", "matplotlib", "pandas"])
+def test_use_without_options_loads_no_framework(name):
+    """Not at the import, nor by what all functions do but the one for sparse results."""
+    script = f"""
+import sys
+import numpy as np, zerotail as zt
+z = np.array([[1.0, 0.5, -1.0]], np.float16)
+p = zt.sparsemax(z, where=z > -2)
+zt.threshold(z), zt.sparsemax_jvp(p, z), zt.sparsemax_jacobian(p), zt.sparsemax_loss_and_grad(z, [0])
+zt.binary_sparsemax_loss(z, 1), zt.get_num_threads()
+print({name!r} in sys.modules)
+"""
+    assert run("-c", script).strip() == "False"
+
+
+def test_bfloat16_needs_its_package_only_where_it_is_used():
+    """The type belongs to ml_dtypes, which the caller has imported."""
+    pytest.importorskip("ml_dtypes")
+    script = """
+import zerotail as zt, numpy as np, ml_dtypes
+p = zt.sparsemax(np.array([1, .5, -1], ml_dtypes.bfloat16))
+print(p.dtype, p.tolist())
+"""
+    assert run("-c", script).strip() == "bfloat16 [0.75, 0.25, 0.0]"
+
+
+def test_the_public_names_are_those_of_the_contract(zt):
+    """`__all__` holds them, sorted; nothing else is public; `import *` gives them."""
+    assert set(zt.__all__) == PUBLIC
+    assert list(zt.__all__) == sorted(zt.__all__)
+    visible = {
+        name
+        for name, value in vars(zt).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+    assert visible - {"TYPE_CHECKING"} == PUBLIC
+    assert (
+        set(run("-c", "from zerotail import *; print(*[n for n in dir() if n[0] != '_'])").split()) == PUBLIC
+    )
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_signatures_are_those_of_the_contract(zt, name):
+    """Arrays by position, options by name, and no option that is swallowed."""
+    signature = inspect.signature(getattr(zt, name))
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    assert str(inspect.Signature(bare)) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_public_name_is_documented_with_an_example_that_runs(zt, name):
+    """A first line that ends in a full stop, and a doctest whose output is what is printed."""
+    function = getattr(zt, name)
+    assert function.__doc__.splitlines()[0].endswith(".")
+    (example,) = doctest.DocTestFinder(recurse=False).find(
+        function, name, globs={**vars(zt), "zt": zt, "np": np}
+    )
+    assert example.examples, "no example"
+    said: list[str] = []
+    if name == "sparsemax_csr":
+        pytest.importorskip("scipy")
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert runner.run(example, out=said.append).failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_argument_is_documented(zt, name):
+    """The page of a function names each of its arguments."""
+    function = getattr(zt, name)
+    for argument in inspect.signature(function).parameters:
+        assert argument in function.__doc__, argument
+
+
+def test_the_version_is_that_of_the_package(zt):
+    """One version, in one place."""
+    assert zt.__version__ == importlib.metadata.version("zerotail")
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error(zt):
+    """Whatever answers for `__version__` answers for nothing else."""
+    with pytest.raises(AttributeError, match="softmax"):
+        _ = zt.softmax
+
+
+def test_types_are_shipped():
+    """The marker of PEP 561 and the stubs of the core lie beside the package."""
+    package = os.path.dirname(importlib.import_module("zerotail").__file__)
+    assert {"py.typed", "_core.pyi"} <= set(os.listdir(package))
+
+
+def test_the_stubs_of_the_core_name_what_it_has():
+    """Every function of the extension, and no other."""
+    core = importlib.import_module("zerotail._core")
+    package = os.path.dirname(importlib.import_module("zerotail").__file__)
+    with open(os.path.join(package, "_core.pyi")) as stubs:
+        declared = {line.split("(")[0].removeprefix("def ") for line in stubs if line.startswith("def ")}
+    assert declared == {name for name in dir(core) if not name.startswith("_")}
+
+
+def test_the_module_says_what_it_runs_on(zt):
+    """`python -m zerotail`: version, CPU target, threads, extras."""
+    from zerotail import _core
+
+    said = run("-m", "zerotail", ZEROTAIL_NUM_THREADS="2", ZEROTAIL_TARGET=_core.targets()[-1])
+    assert zt.__version__ in said
+    assert _core.targets()[-1] in said
+    assert np.__version__ in said
+    threads = next(line for line in said.splitlines() if "threads" in line)
+    assert "2" in threads
+    for extra in ("torch", "jax", "onnx", "sklearn", "paper"):
+        assert extra in said
+
+
+def test_the_module_says_so_where_an_extra_is_missing(tmp_path):
+    """A framework that is not installed, or is broken, is a line and not a traceback."""
+    (tmp_path / "torch.py").write_text("raise RuntimeError('a broken build')\n")
+    (tmp_path / "jax.py").write_text("raise ModuleNotFoundError(\"No module named 'jax'\", name='jax')\n")
+    said = run("-m", "zerotail", PYTHONPATH=str(tmp_path))
+    lines = {line.split()[0]: line for line in said.splitlines() if line.strip()}
+    assert "broken build" in lines["torch"]
+    assert "not installed" in lines["jax"]
+
+
+def test_a_missing_extra_names_itself(tmp_path):
+    """The one function that needs SciPy says how to get it."""
+    (tmp_path / "scipy.py").write_text("raise ImportError('no scipy')\n")
+    script = """
+import zerotail as zt
+try:
+    zt.sparsemax_csr([[1.0]])
+except ImportError as error:
+    print(error)
+"""
+    assert 'pip install "zerotail[sklearn]"' in run("-c", script, PYTHONPATH=str(tmp_path))

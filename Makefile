@@ -57,7 +57,7 @@ test: .venv/.installed
 	@$(bin)/python -m pytest $(PYTEST_ARGS)
 
 lint: .venv/.installed
-	@$(bin)/ruff check --quiet
+	@$(bin)/ruff check --quiet --output-format concise
 	@$(bin)/ruff format --quiet --check
 	@$(bin)/mypy
 	@$(bin)/clang-format --dry-run -Werror $(wildcard core/*.?pp tests/core/*.?pp)

@@ -1,7 +1,7 @@
 """The rows that every front end is judged on: one registry of named families.
 
-A family makes `rows` rows of K scores of a dtype, from a generator: seeded, any K from 0 on. Adding a family to the
-registry adds it to the suite and to the sweep.
+A family makes `rows` rows of K scores of a dtype, from a generator: seeded, any K from 0 on. Adding a family
+to the registry adds it to the suite and to the sweep.
 """
 
 from __future__ import annotations

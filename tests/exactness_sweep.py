@@ -1,7 +1,8 @@
 """The promise of exactness on many rows: `python -m tests.exactness_sweep --rows 200000`.
 
-Every row is solved in exact arithmetic once and judged on every CPU target, along the last axis and along the first, alone
-and in a batch of rows of all families, by one thread and by two. The exit code is 1 if any row is beyond a bound.
+Every row is solved in exact arithmetic once and judged on every CPU target, along the last axis and along the
+first, alone and in a batch of rows of all families, by one thread and by two. The exit code is 1 if any row
+is beyond a bound.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class Report:
     def __str__(self) -> str:
         head = "type      target      judged  entry      row sum    loss       gradient   supports  bits"
         lines = [
-            f"{self.rows:,} rows, solved exactly; errors in eps of the compute type (half types: ulp of the entry;"
+            f"{self.rows:,} rows, solved exactly; errors in eps of the compute type (half types: ulp of the"
         ]
-        lines += ["row sums, losses and gradients of half types: 1 is 4 eps and one rounding)", head]
+        lines += ["entry; row sums, losses and gradients of half types: 1 is 4 eps and one rounding)", head]
         for (dtype, target), t in sorted(self.tallies.items()):
             half = dtype in ("float16", "bfloat16")
             unit, v = (1.0 if half else judge.BOUND), t.verdict
@@ -58,7 +59,7 @@ class Report:
 
 
 def batches(rows: int, seed: int) -> Iterator[tuple[np.dtype, np.ndarray]]:
-    """Batches of all families, shuffled; the dtypes in turn, K over 1 to 257 and, now and then, some primes."""
+    """Batches of all families, shuffled; the dtypes in turn, K over 1 to 257 and, now and then, a prime."""
     rng = np.random.default_rng(seed)
     sizes = rng.permutation(np.arange(1, 258))
     made = turn = 0

@@ -1,7 +1,7 @@
 """The front ends that the suite runs on: one entry each.
 
-An adapter takes and gives NumPy arrays of its own dtype and lets the library under test do the work. A new front end is a
-class like `NumPy` and its instances in `FRONTENDS`; what it cannot do it leaves out of `can`.
+An adapter takes and gives NumPy arrays of its own dtype and lets the library under test do the work. A new
+front end is a class like `NumPy` and an entry in `KINDS`; what it cannot do it leaves out of `can`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ else:
 
 
 def poison(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Leave NaN in the memory that the allocator is likely to give out next: an entry never written must show."""
+    """Leave NaN in the memory that the allocator gives out next, most likely: what is not written must show."""
     spoiled = np.empty(shape, dtype)
     spoiled.fill(np.nan)
     del spoiled
@@ -173,12 +173,15 @@ class Upright(NumPy):
         return np.moveaxis(NumPy(self.dtype).gradient(z, target, axis=0), 0, axis)
 
 
+KINDS: tuple[type[Frontend], ...] = (NumPy, Upright)
+
+
 def load() -> list[Frontend]:
-    """The registry; ZEROTAIL_TEST_FRONTENDS names a module with another list (`test_the_tests.py` does so)."""
+    """The registry; ZEROTAIL_TEST_FRONTENDS names a module with another list, for `test_the_tests.py`."""
     module = os.environ.get("ZEROTAIL_TEST_FRONTENDS")
     if module:
         return list(importlib.import_module(module).FRONTENDS)
-    return [kind(dtype) for kind in (NumPy, Upright) for dtype in DTYPES]
+    return [kind(dtype) for kind in KINDS for dtype in DTYPES]
 
 
 REPLACED = "ZEROTAIL_TEST_FRONTENDS" in os.environ

@@ -46,7 +46,7 @@ def projection(p: np.ndarray, exact: oracle.Exact) -> Verdict:
     four_eps = BOUND * oracle.eps(dtype)
     wide = p.astype(np.float64)
     off = oracle.distance(wide, exact.hi, exact.lo)
-    # A half type holds the float32 result rounded once: within 1 ulp of the entry, unless it is lost in float32 itself.
+    # A half type holds the float32 result rounded once: within 1 ulp of the entry, or lost in float32.
     allowed = np.maximum(four_eps, oracle.ulp(exact.hi, dtype)) if oracle.is_half(dtype) else four_eps
     solved = exact.sizes > 0
     sums = np.array([math.fsum([*row[row != 0], -1.0]) for row in wide[solved]])

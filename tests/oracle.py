@@ -1,7 +1,7 @@
 """Algorithm 1 in exact arithmetic: floats are rationals, so the oracle has no error.
 
-A row of floats is a row of Python integers over one power of two. Everything below is integer arithmetic; a rational is
-turned into floats once, at the end, as a pair hi + lo that is right to 2**-106 of its size.
+A row of floats is a row of Python integers over one power of two. Everything below is integer arithmetic; a
+rational is turned into floats once, at the end, as a pair hi + lo that is right to 2**-106 of its size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pair(numerator: int, denominator: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Row:
-    """One row solved: p[j] = numerators[j] / denominator on `support` and 0 elsewhere; tau = T / denominator."""
+    """One row solved: p = numerators / denominator on `support`, 0 elsewhere; tau = T / denominator."""
 
     support: np.ndarray
     numerators: list[int]
@@ -57,11 +57,11 @@ class Row:
 
 
 def solve(z: np.ndarray) -> Row | None:
-    """Algorithm 1 on one row of float64; None where the row has no solution (NaN, +inf, nothing finite, nothing)."""
+    """Algorithm 1 on one row of float64; None where the row has no solution (NaN, +inf, nothing finite)."""
     top = z.max(initial=-np.inf)
     if not np.isfinite(top):
         return None
-    # tau >= max - 1, so what lies below cannot be in the support. Rounding is monotone: nothing above it is lost here.
+    # tau >= max - 1, so what lies below is not in the support. Rounding is monotone: nothing above is lost.
     with np.errstate(over="ignore"):
         near = np.flatnonzero(z - top >= -1)
     order = near[np.argsort(-z[near], kind="stable")]
@@ -80,7 +80,7 @@ def solve(z: np.ndarray) -> Row | None:
 
 @dataclass(frozen=True)
 class Exact:
-    """The projections of many rows. p is `hi + lo`; `sizes` are 0 and hi is NaN where a row has no solution."""
+    """The projections of many rows: p = hi + lo. Where a row has no solution hi is NaN and the size 0."""
 
     rows: list[Row | None]
     hi: np.ndarray
@@ -167,9 +167,6 @@ def jvp(p: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             total, size = sum(numbers), len(numbers)
             hi[i, on], lo[i, on] = _columns([pair(size * n - total, size << shift) for n in numbers])
     return hi, lo
-
-
-# What a result in floating point is measured in -----------------------------------------------------------------------
 
 
 def compute_type(dtype: np.dtype) -> np.dtype:

@@ -1,4 +1,4 @@
-"""A front end in plain Python on the oracle: right by construction, rounded once. What the suite must accept."""
+"""A front end in plain Python on the oracle: right by construction, rounded once. To be accepted."""
 
 from __future__ import annotations
 

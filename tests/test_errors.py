@@ -1,4 +1,4 @@
-"""Bad input: the type of exception that NumPy raises, words that name the argument, and arguments left as they are."""
+"""Bad input: the type of exception that NumPy raises, words that name the argument, and nothing changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Q = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
 READONLY = np.zeros((2, 3))
 READONLY.flags.writeable = False
 
-SCORES = "sparsemax threshold sparsemax_loss sparsemax_loss_and_grad".split()
+SCORES = ["sparsemax", "threshold", "sparsemax_loss", "sparsemax_loss_and_grad"]
 
 
 def call(zt: Any, name: str, scores: Any, **options: Any) -> Any:
@@ -45,10 +45,7 @@ def test_scores_that_are_not_real_numbers_are_refused(zt, name, scores, word):
     if name == "sparsemax_csr":
         pytest.importorskip("scipy")
     with pytest.raises(TypeError, match="scores must be") as error:
-        if name in ("sparsemax_csr", "binary_sparsemax"):
-            getattr(zt, name)(scores)
-        else:
-            call(zt, name, scores)
+        call(zt, name, scores)
     assert word in str(error.value)
 
 
@@ -56,9 +53,7 @@ def test_scores_that_are_not_real_numbers_are_refused(zt, name, scores, word):
 @pytest.mark.parametrize("name", SCORES)
 def test_long_doubles_are_refused(zt, name):
     """They would be rounded: not exact."""
-    with pytest.raises(
-        TypeError, match="scores must be.*longdouble|scores must be.*float128|scores must be.*float96"
-    ):
+    with pytest.raises(TypeError, match=r"scores must be.*(longdouble|float128|float96)"):
         call(zt, name, Z.astype(np.longdouble))
 
 
@@ -121,67 +116,195 @@ def test_ragged_lists_are_refused(zt):
 # A row: what is called, the exception, what the message must say.
 Row = tuple[Callable[[Any], Any], type[Exception], str]
 ROWS: dict[str, Row] = {
-    "where of floats": (lambda zt: zt.sparsemax(Z, where=np.ones((2, 3))), TypeError, "where must be boolean; got float64"),
-    "where of integers": (lambda zt: zt.threshold(Z, where=[1, 0, 1]), TypeError, "where must be boolean; got int"),
-    "where of another shape": (lambda zt: zt.sparsemax(Z, where=[True, False]), ValueError, r"where must.*\(2,\)"),
-    "where larger than scores": (lambda zt: zt.sparsemax(Z[0], where=Z > 0), ValueError, r"where must.*\(2, 3\)"),
-    "out of another shape": (lambda zt: zt.sparsemax(Z, out=np.zeros((3, 2))), ValueError, r"out must.*\(2, 3\).*\(3, 2\)"),
-    "out of another dtype": (lambda zt: zt.sparsemax(Z, out=np.zeros((2, 3), "f4")), TypeError, "out must.*float64.*float32"),
-    "out of integers": (lambda zt: zt.sparsemax(Z, out=np.zeros((2, 3), int)), TypeError, "out must.*float64.*int"),
+    "where of floats": (
+        lambda zt: zt.sparsemax(Z, where=np.ones((2, 3))),
+        TypeError,
+        "where must be boolean; got float64",
+    ),
+    "where of integers": (
+        lambda zt: zt.threshold(Z, where=[1, 0, 1]),
+        TypeError,
+        "where must be boolean; got int",
+    ),
+    "where of another shape": (
+        lambda zt: zt.sparsemax(Z, where=[True, False]),
+        ValueError,
+        r"where must.*\(2,\)",
+    ),
+    "where larger than scores": (
+        lambda zt: zt.sparsemax(Z[0], where=Z > 0),
+        ValueError,
+        r"where must.*\(2, 3\)",
+    ),
+    "out of another shape": (
+        lambda zt: zt.sparsemax(Z, out=np.zeros((3, 2))),
+        ValueError,
+        r"out must.*\(2, 3\).*\(3, 2\)",
+    ),
+    "out of another dtype": (
+        lambda zt: zt.sparsemax(Z, out=np.zeros((2, 3), "f4")),
+        TypeError,
+        "out must.*float64.*float32",
+    ),
+    "out of integers": (
+        lambda zt: zt.sparsemax(Z, out=np.zeros((2, 3), int)),
+        TypeError,
+        "out must.*float64.*int",
+    ),
     "out read-only": (lambda zt: zt.sparsemax(Z, out=READONLY), ValueError, "out must be writable"),
     "out a list": (lambda zt: zt.sparsemax(Z, out=[[0.0] * 3] * 2), TypeError, "out must be.*list"),
     "out a tuple": (lambda zt: zt.sparsemax(Z, out=(np.zeros((2, 3)),)), TypeError, "out must be.*tuple"),
     "out with where of another shape": (
-        lambda zt: zt.sparsemax(Z, where=Z > 0, out=np.zeros((3, 2))), ValueError, r"out must.*\(3, 2\)"),
+        lambda zt: zt.sparsemax(Z, where=Z > 0, out=np.zeros((3, 2))),
+        ValueError,
+        r"out must.*\(3, 2\)",
+    ),
     "out for bits of uint16": (
-        lambda zt: zt.sparsemax(np.zeros((2, 3), np.uint16), out=np.zeros((2, 3), np.uint16)), TypeError, "out must.*float64"),
-    "csr of one dimension": (lambda zt: zt.sparsemax_csr(Z[0]), ValueError, r"scores must be two-dimensional; got shape \(3,\)"),
-    "csr of three dimensions": (lambda zt: zt.sparsemax_csr(Z[None]), ValueError, r"scores must.*\(1, 2, 3\)"),
+        lambda zt: zt.sparsemax(np.zeros((2, 3), np.uint16), out=np.zeros((2, 3), np.uint16)),
+        TypeError,
+        "out must.*float64",
+    ),
+    "csr of one dimension": (
+        lambda zt: zt.sparsemax_csr(Z[0]),
+        ValueError,
+        r"scores must be two-dimensional; got shape \(3,\)",
+    ),
+    "csr of three dimensions": (
+        lambda zt: zt.sparsemax_csr(Z[None]),
+        ValueError,
+        r"scores must.*\(1, 2, 3\)",
+    ),
     "p of complex numbers": (lambda zt: zt.sparsemax_jvp(Z * 1j, Z), TypeError, "p must be.*complex128"),
     "v of complex numbers": (lambda zt: zt.sparsemax_jvp(Z, Z * 1j), TypeError, "v must be.*complex128"),
     "v of another shape": (lambda zt: zt.sparsemax_jvp(Z, np.zeros((3, 2))), ValueError, r"v must.*\(3, 2\)"),
     "v larger than p": (lambda zt: zt.sparsemax_jvp(Z[0], Z), ValueError, r"v must.*\(2, 3\)"),
     "axis of the product": (lambda zt: zt.sparsemax_jvp(Z, Z, axis=2), AxisError, "axis"),
-    "jacobian of objects": (lambda zt: zt.sparsemax_jacobian(Z.astype(object)), TypeError, "p must be.*object"),
-    "labels of another shape": (lambda zt: zt.sparsemax_loss(Z, [0, 1, 2]), ValueError, r"target must.*\(3,\)"),
-    "labels along another axis": (lambda zt: zt.sparsemax_loss(Z, [0, 1], axis=0), ValueError, r"target must.*\(2,\)"),
+    "jacobian of objects": (
+        lambda zt: zt.sparsemax_jacobian(Z.astype(object)),
+        TypeError,
+        "p must be.*object",
+    ),
+    "labels of another shape": (
+        lambda zt: zt.sparsemax_loss(Z, [0, 1, 2]),
+        ValueError,
+        r"target must.*\(3,\)",
+    ),
+    "labels along another axis": (
+        lambda zt: zt.sparsemax_loss(Z, [0, 1], axis=0),
+        ValueError,
+        r"target must.*\(2,\)",
+    ),
     "one label for many rows": (lambda zt: zt.sparsemax_loss(Z, 1), ValueError, r"target must.*\(\)"),
-    "labels of the shape of scores": (lambda zt: zt.sparsemax_loss(Z, Q.astype(int)), ValueError, r"target must.*\(2, 3\)"),
-    "floats of the shape of labels": (lambda zt: zt.sparsemax_loss(Z, [0.0, 1.0]), ValueError, r"target must.*\(2,\)"),
-    "distributions of another shape": (lambda zt: zt.sparsemax_loss(Z, Q.T), ValueError, r"target must.*\(3, 2\)"),
-    "one distribution for many rows": (lambda zt: zt.sparsemax_loss(Z, Q[:1]), ValueError, r"target must.*\(1, 3\)"),
+    "labels of the shape of scores": (
+        lambda zt: zt.sparsemax_loss(Z, Q.astype(int)),
+        ValueError,
+        r"target must.*\(2, 3\)",
+    ),
+    "floats of the shape of labels": (
+        lambda zt: zt.sparsemax_loss(Z, [0.0, 1.0]),
+        ValueError,
+        r"target must.*\(2,\)",
+    ),
+    "distributions of another shape": (
+        lambda zt: zt.sparsemax_loss(Z, Q.T),
+        ValueError,
+        r"target must.*\(3, 2\)",
+    ),
+    "one distribution for many rows": (
+        lambda zt: zt.sparsemax_loss(Z, Q[:1]),
+        ValueError,
+        r"target must.*\(1, 3\)",
+    ),
     "booleans as target": (lambda zt: zt.sparsemax_loss(Z, Q > 0), TypeError, "target must.*bool"),
     "complex target": (lambda zt: zt.sparsemax_loss(Z, Q * 1j), TypeError, "target must.*complex128"),
-    "objects as target": (lambda zt: zt.sparsemax_loss(Z, Q.astype(object)), TypeError, "target must.*object"),
+    "objects as target": (
+        lambda zt: zt.sparsemax_loss(Z, Q.astype(object)),
+        TypeError,
+        "target must.*object",
+    ),
     "words as target": (lambda zt: zt.sparsemax_loss(Z, ["a", "b"]), TypeError, "target must.*<U1"),
     "a label too large": (lambda zt: zt.sparsemax_loss(Z, [0, 3]), IndexError, r"target must.*\[0, 3\).*3"),
     "a label below zero": (lambda zt: zt.sparsemax_loss(Z, [0, -1]), IndexError, r"target must.*-1"),
-    "the label that torch ignores": (lambda zt: zt.sparsemax_loss_and_grad(Z, [-100, 0]), IndexError, "target must.*-100"),
+    "the label that torch ignores": (
+        lambda zt: zt.sparsemax_loss_and_grad(Z, [-100, 0]),
+        IndexError,
+        "target must.*-100",
+    ),
     "a label beyond int64": (
-        lambda zt: zt.sparsemax_loss(Z, np.array([0, 2**63 + 5], np.uint64)), IndexError, "target must.*9223372036854775813"),
-    "a label for no class": (lambda zt: zt.sparsemax_loss(np.zeros((1, 0)), [0]), IndexError, "target must.*0"),
+        lambda zt: zt.sparsemax_loss(Z, np.array([0, 2**63 + 5], np.uint64)),
+        IndexError,
+        "target must.*9223372036854775813",
+    ),
+    "a label for no class": (
+        lambda zt: zt.sparsemax_loss(np.zeros((1, 0)), [0]),
+        IndexError,
+        "target must.*0",
+    ),
     "a row that sums to two": (
-        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0], [1.0, 0.5, 0.5]]), ValueError, "target must sum to one.*2 in row 1"),
-    "a row of zeros": (lambda zt: zt.sparsemax_loss(Z, [[0.0] * 3, [1.0, 0, 0]]), ValueError, "target must sum to one.*0 in row 0"),
+        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0], [1.0, 0.5, 0.5]]),
+        ValueError,
+        "target must sum to one.*2 in row 1",
+    ),
+    "a row of zeros": (
+        lambda zt: zt.sparsemax_loss(Z, [[0.0] * 3, [1.0, 0, 0]]),
+        ValueError,
+        "target must sum to one.*0 in row 0",
+    ),
     "a column that does not sum to one": (
-        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0.5], [0.5, 0.5, 0.25]], axis=0), ValueError, "target must sum.*0.75 in row 2"),
+        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0.5], [0.5, 0.5, 0.25]], axis=0),
+        ValueError,
+        "target must sum.*0.75 in row 2",
+    ),
     "a row of a batch that does not sum to one": (
-        lambda zt: zt.sparsemax_loss(Z[None], [[[0.5, 0.5, 0], [0.25, 0.5, 0]]]), ValueError, r"target must sum.*0.75 in row \(0, 1\)"),
+        lambda zt: zt.sparsemax_loss(Z[None], [[[0.5, 0.5, 0], [0.25, 0.5, 0]]]),
+        ValueError,
+        r"target must sum.*0.75 in row \(0, 1\)",
+    ),
     "a negative proportion": (
-        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0], [1.5, -0.5, 0]]), ValueError, "target must be nonnegative; got -0.5 in row 1.*sums to 1"),
-    "a NaN in the target": (lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0], [np.nan, 1, 0]]), ValueError, "target must.*nan.*row 1"),
-    "an infinity in the target": (lambda zt: zt.sparsemax_loss(Z, [[np.inf, 0, 0], [0, 1, 0]]), ValueError, "target must.*inf.*row 0"),
-    "a binary target above one": (lambda zt: zt.binary_sparsemax_loss(Z, Z + 0.5), ValueError, r"target must be in \[0, 1\]; got 1.5"),
-    "a binary target below zero": (lambda zt: zt.binary_sparsemax_loss(0.0, -1), ValueError, r"target must be in \[0, 1\]; got -1"),
-    "a binary target of NaN": (lambda zt: zt.binary_sparsemax_loss(0.0, np.nan), ValueError, r"target must be in \[0, 1\]; got nan"),
-    "a binary target of words": (lambda zt: zt.binary_sparsemax_loss(0.0, "yes"), TypeError, "target must be"),
+        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0], [1.5, -0.5, 0]]),
+        ValueError,
+        "target must be nonnegative; got -0.5 in row 1.*sums to 1",
+    ),
+    "a NaN in the target": (
+        lambda zt: zt.sparsemax_loss(Z, [[0.5, 0.5, 0], [np.nan, 1, 0]]),
+        ValueError,
+        "target must.*nan.*row 1",
+    ),
+    "an infinity in the target": (
+        lambda zt: zt.sparsemax_loss(Z, [[np.inf, 0, 0], [0, 1, 0]]),
+        ValueError,
+        "target must.*inf.*row 0",
+    ),
+    "a binary target above one": (
+        lambda zt: zt.binary_sparsemax_loss(Z, Z + 0.5),
+        ValueError,
+        r"target must be in \[0, 1\]; got 1.5",
+    ),
+    "a binary target below zero": (
+        lambda zt: zt.binary_sparsemax_loss(0.0, -1),
+        ValueError,
+        r"target must be in \[0, 1\]; got -1",
+    ),
+    "a binary target of NaN": (
+        lambda zt: zt.binary_sparsemax_loss(0.0, np.nan),
+        ValueError,
+        r"target must be in \[0, 1\]; got nan",
+    ),
+    "a binary target of words": (
+        lambda zt: zt.binary_sparsemax_loss(0.0, "yes"),
+        TypeError,
+        "target must be",
+    ),
     "a binary target of another shape": (
-        lambda zt: zt.binary_sparsemax_loss(Z, [0.0, 1.0]), ValueError, r"target must broadcast.*\(2, 3\).*\(2,\)"),
+        lambda zt: zt.binary_sparsemax_loss(Z, [0.0, 1.0]),
+        ValueError,
+        r"target must broadcast.*\(2, 3\).*\(2,\)",
+    ),
     "no threads": (lambda zt: zt.set_num_threads(0), ValueError, "n must be at least 1.*0"),
     "fewer than no threads": (lambda zt: zt.set_num_threads(-1), ValueError, "n must be at least 1.*-1"),
     "half a thread": (lambda zt: zt.set_num_threads(0.5), TypeError, "n must be an integer; got 0.5"),
     "threads in words": (lambda zt: zt.set_num_threads("2"), TypeError, "n must be an integer; got '2'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("attempt", "kind", "words"), ROWS.values(), ids=ROWS.keys())
@@ -192,7 +315,7 @@ def test_a_bad_argument_is_named_with_what_it_was(zt, attempt, kind, words):
     before = copy.deepcopy((Z, Q)), zt.get_num_threads()
     with pytest.raises(kind, match=words) as error:
         attempt(zt)
-    # A subclass would be caught by code that does not expect it: TypeError and ValueError are meant literally.
+    # Not a subclass, which code that catches something else would catch as well.
     assert error.type is kind
     assert "\n" not in str(error.value)
     assert before[1] == zt.get_num_threads()

@@ -106,7 +106,7 @@ def test_the_threshold_is_exact(frontend, family):
 
 @pytest.mark.skipif(frontends.REPLACED, reason="the sweep is of the NumPy front end")
 def test_the_sweep_finds_no_row_beyond_its_bounds():
-    """The claim of the sweep, on fewer rows: every dtype and target, alone and in a batch, by 1 and 2 threads."""
+    """The claim of the sweep on fewer rows: every dtype and target, alone, in a batch, by 1 or 2 threads."""
     report = exactness_sweep.sweep(rows=3_000, seed=11)
     assert report.rows >= 3_000
     assert report.right, str(report)

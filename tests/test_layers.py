@@ -28,7 +28,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
 
 
 def imports(path: Path, package: str) -> set[str]:
-    """Every module that a file imports, at any depth, relative ones resolved; without what only type checkers read."""
+    """Every module that a file imports, at any depth, relative ones resolved; not for type checkers alone."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
     skipped = {
@@ -70,12 +70,46 @@ def inside(module: str) -> str | None:
     is_part = (
         (SOURCE / part).is_dir() or (SOURCE / f"{part}.py").exists() or (SOURCE / f"{part}.pyi").exists()
     )
-    return part if part and is_part or part.startswith("_") and part != "__version__" else ""
+    return part if (part and is_part) or (part.startswith("_") and part != "__version__") else ""
+
+
+def test_the_walk_sees_every_kind_of_import(tmp_path):
+    """Absolute and relative, at the top and within functions; not what type checkers alone read."""
+    file = tmp_path / "x.py"
+    file.write_text(
+        "import torch.nn, numpy as np\n"
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    import scipy\n"
+        "from . import _core\n"
+        "from ._rules.loss import loss\n"
+        "def f():\n    from .. import sparsemax\n    from zerotail import _numpy\n"
+    )
+    found = imports(file, "zerotail.torch")
+    assert found == {
+        "torch.nn",
+        "numpy",
+        "typing.TYPE_CHECKING",
+        "zerotail.torch._core",
+        "zerotail.torch._rules.loss.loss",
+        "zerotail.sparsemax",
+        "zerotail._numpy",
+    }
+    assert [
+        inside(m)
+        for m in ("numpy", "zerotail", "zerotail.sparsemax", "zerotail._numpy", "zerotail._core.jvp")
+    ] == [
+        None,
+        "",
+        "",
+        "_numpy",
+        "_core",
+    ]
+    assert {"_numpy", "_check", "_rules", "__init__"} <= {part for part, _ in parts()}
 
 
 @pytest.mark.parametrize(("part", "path"), parts(), ids=lambda x: x.stem if isinstance(x, Path) else x)
 def test_a_part_of_the_package_imports_only_what_lies_below_it(part, path):
-    """Front ends use the rules, the checks and the core, never each other; estimators use the NumPy front end."""
+    """Front ends use rules, checks and core, never each other; estimators use the NumPy front end."""
     assert part in ALLOWED, f"{part} has no place in the layers yet"
     below, frameworks = ALLOWED[part]
     package = ".".join(("zerotail", *path.relative_to(SOURCE).parent.parts))

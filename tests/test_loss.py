@@ -27,7 +27,7 @@ def one_hot(labels: np.ndarray, cols: int) -> np.ndarray:
 
 @pytest.mark.parametrize("cols", COLS)
 def test_the_loss_is_eq_20(frontend, cols):
-    """-z_k + 1/2 sum over S of (z_j^2 - tau^2) + 1/2: the paper's form, on quarters, where float64 suffices."""
+    """-z_k + 1/2 sum over S of (z_j^2 - tau^2) + 1/2, as printed, on quarters, where float64 suffices."""
     z = np.random.default_rng(cols).integers(-8, 9, (30, cols)) / 4
     k = cases.labels(0, 30, cols)
     exact = oracle.project(z)
@@ -137,7 +137,7 @@ def test_proposition_3_2_the_loss_is_convex(frontend, cols):
 
 
 def test_eq_18_the_logarithm_of_a_perturbed_sparsemax_is_not_convex(frontend):
-    """-log((epsilon + p_k) / (1 + K epsilon)) lies above its chord; the sparsemax loss on the same line does not."""
+    """-log((epsilon + p_k) / (1 + K epsilon)) lies above its chord; the sparsemax loss does not."""
     epsilon, cols = 2.0**-6, 2
     t = np.array([-3.0, -1.0, 1.0])
     z = frontend.array(np.stack([t, np.zeros(3)], axis=-1))

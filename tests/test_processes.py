@@ -47,7 +47,7 @@ def run(script: str, **environment: str) -> str:
 @needs_fork
 @pytest.mark.parametrize("before", [True, False], ids=["used before", "first used by the child"])
 def test_a_child_of_fork_can_go_on(before):
-    """Threads do not survive a fork: the child must not wait for them. Neither must its own child, nor the parent."""
+    """Threads do not survive a fork: the child must not wait for them, nor its own child, nor the parent."""
     run(
         f"""
 zt.set_num_threads(2)

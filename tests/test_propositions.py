@@ -27,7 +27,7 @@ def test_proposition_1_the_value_is_the_scores_above_tau(frontend, cols):
 
 @pytest.mark.parametrize("cols", COLS)
 def test_proposition_1_tau_is_the_root_and_follows_from_the_support(frontend, cols):
-    """Eq. 4: tau is (the sum of z over S, less 1) / |S|, S from the output; with it the parts above sum to 1."""
+    """Eq. 4: tau is (the sum of z over S, less 1) / |S|, and the parts above it sum to 1."""
     z = frontend.array(grid(1, 20, cols))
     on = frontend.sparsemax(z) > 0
     wide, tau = z.astype(np.float64), frontend.threshold(z).astype(np.float64)
@@ -60,7 +60,7 @@ def test_proposition_2_1_equal_scores_give_the_uniform_distribution(frontend, co
 def test_proposition_2_1_the_limit_is_reached_once_epsilon_is_at_most_the_gap_times_the_number_of_best(
     frontend, size
 ):
-    """rho(z / epsilon) is uniform on the maximal set A for any epsilon <= gamma |A|, and for no larger one."""
+    """rho(z / epsilon) is uniform on the maximal set A for epsilon <= gamma |A|, and for no larger one."""
     cols, gap = 13, 0.25
     rng = np.random.default_rng(size)
     z = np.full(cols, -gap) - rng.integers(0, 5, cols) / 4

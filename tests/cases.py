@@ -190,6 +190,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("offset 1e6", _normal(1, 1e6)),
     Family("offset 1e8", _normal(1, 1e8)),
     Family("offset -1e8", _normal(5, -1e8)),
+    Family("offset 1e17", _normal(40, 1e17)),
     Family("constant", _constant),
     Family("sorted up", _sorted(1)),
     Family("sorted down", _sorted(-1)),

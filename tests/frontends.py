@@ -24,7 +24,7 @@ else:
 
 
 def poison(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Leave NaN in the memory that the allocator gives out next, most likely: what is not written must show."""
+    """Leave NaN in the memory that the allocator likely gives out next: what is not written must show."""
     spoiled = np.empty(shape, dtype)
     spoiled.fill(np.nan)
     del spoiled

@@ -45,6 +45,20 @@ def test_every_number_of_scores_from_1_to_257_is_exact(frontend, target):
         assert verdict.right, (cols, verdict)
 
 
+@pytest.mark.parametrize("cols", [258, 300, 512, 701, 1_009, 2_048, 4_099])
+def test_every_family_is_exact_in_longer_rows(frontend, target, cols):
+    """Where rows are read in pieces: one batch of all families a K."""
+    if frontends.REPLACED and cols > 1_000:
+        pytest.skip("large rows are for the library")
+    z, exact = mixed(cols, frontend.dtype)
+    verdict = judge.projection(frontend.sparsemax(z), exact)
+    assert verdict.right, verdict
+    y = cases.labels(3, len(z), cols)
+    assert judge.losses(frontend.loss(z, y), *oracle.loss(z, y, exact)) <= 1
+    one_hot = (np.arange(cols) == y[:, None]).astype(frontend.dtype)
+    assert judge.gradients(frontend.gradient(z, y), exact, one_hot) <= 1
+
+
 @pytest.mark.parametrize("cols", cases.PRIMES)
 @pytest.mark.parametrize("name", ["deviation 1", "0 and the rest near -0.9", "mixed magnitudes"])
 def test_a_prime_number_of_scores_is_exact(frontend, target, name, cols):

@@ -42,8 +42,6 @@ def call(zt: Any, name: str, scores: Any, **options: Any) -> Any:
 )
 def test_scores_that_are_not_real_numbers_are_refused(zt, name, scores, word):
     """A TypeError that names the argument and the dtype."""
-    if name == "sparsemax_csr":
-        pytest.importorskip("scipy")
     with pytest.raises(TypeError, match="scores must be") as error:
         call(zt, name, scores)
     assert word in str(error.value)
@@ -310,8 +308,6 @@ ROWS: dict[str, Row] = {
 @pytest.mark.parametrize(("attempt", "kind", "words"), ROWS.values(), ids=ROWS.keys())
 def test_a_bad_argument_is_named_with_what_it_was(zt, attempt, kind, words):
     """*argument* must *requirement*; got *value*, in the type of exception that NumPy users expect."""
-    if "csr" in words:
-        pytest.importorskip("scipy")
     before = copy.deepcopy((Z, Q)), zt.get_num_threads()
     with pytest.raises(kind, match=words) as error:
         attempt(zt)

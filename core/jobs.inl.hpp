@@ -79,6 +79,7 @@ template <class S, class Job> struct Solve {
         const std::int64_t cols = rows.shape.cols;
         const Scratch space(BlockSolver<S>::space(cols));
         BlockSolver<S> solver(space.data, cols);
+        solver.ahead = W * cols;
         const Line line = along<T>(cols);
         for (std::int64_t row = rows.begin; row < rows.end; row += W) {
             const S* at[W];
@@ -173,7 +174,7 @@ template <class S> struct SparsemaxJob {
     }
 
     void row(std::int64_t number, std::int64_t at, const LongSolver<S>& solver, Tau<T> tau) {
-        if (16 * solver.n > cols || tau.hi != tau.hi || cols > INT32_MAX)
+        if (!solver.sparse || tau.hi != tau.hi)
             return line(number, at, along<T>(cols), {splat(tau.hi), splat(tau.minus_lo)}, 1);
         __builtin_memset(p + at, 0, sizeof(S) * static_cast<std::size_t>(cols));
         for (std::int64_t i = 0; i < solver.n; ++i) {

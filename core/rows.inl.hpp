@@ -27,13 +27,16 @@ template <> struct Sum<float> {
         a = a + low(x);
         b = b + high(x);
     }
+    // Two levels of a tree in working precision: what they round is within eps of what they sum.
+    void add(const F* x) { add((x[0] + x[1]) + (x[2] + x[3])); }
     double total() const {
         double lanes[Lanes<double>::W];
         store(lanes, a + b);
-        double sum = 0;
-        for (double x : lanes) sum += x;
-        return sum;
+        for (int n = Lanes<double>::W / 2; n > 0; n /= 2)
+            for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
+        return lanes[0];
     }
+    F value() const { return join(a, b); }
     void each(double* out) const {
         store(out, a);
         store(out + Lanes<double>::W, b);
@@ -48,6 +51,7 @@ template <> struct Sum<double> {
         b = b + ((a - (sum - rest)) + (x - rest));
         a = sum;
     }
+    void add(const D* x) { add((x[0] + x[1]) + (x[2] + x[3])); }
     // The sum less `shift`, rounded once.
     double total(double shift = 0) const {
         double lanes[Lanes<double>::W], sum = -shift, rest = 0;
@@ -61,6 +65,7 @@ template <> struct Sum<double> {
         for (double x : lanes) rest += x;
         return rest == rest ? sum + rest : sum;    // an infinite sum has no rest
     }
+    D value() const { return a; }
     void each(double* out) const { store(out, select(unordered(b, b), a, a + b)); }
 };
 
@@ -92,17 +97,23 @@ template <class T> struct TauLanes {
     Vec<T> above(Vec<T> z) const { return (z - hi) + minus_lo; }
 };
 
-inline TauLanes<float> moved(const TauLanes<float>& tau, const Sum<float>& sum, F size) {
+// One step of Newton's method: (sum - 1) / size.
+struct StepF { D a, b; F value() const { return join(a, b); } };
+struct StepD { D a; D value() const { return a; } };
+inline StepF newton(const Sum<float>& sum, F size) {
     const D one = splat(1.0);
-    const D lo_a = (sum.a - one) / low(size) - low(tau.minus_lo), lo_b = (sum.b - one) / high(size) - high(tau.minus_lo);
-    const D hi_a = low(tau.hi), hi_b = high(tau.hi);
+    return {(sum.a - one) / low(size), (sum.b - one) / high(size)};
+}
+inline StepD newton(const Sum<double>& sum, D size) { return {((sum.a - splat(1.0)) + sum.b) / size}; }
+
+inline TauLanes<float> moved(const TauLanes<float>& tau, const StepF& step) {
+    const D zero = splat(0.0), hi_a = low(tau.hi), hi_b = high(tau.hi);
+    const D lo_a = step.a - low(tau.minus_lo), lo_b = step.b - high(tau.minus_lo);
     const F top = join(hi_a + lo_a, hi_b + lo_b);
-    const D zero = splat(0.0);
     return {top, join(zero - ((hi_a - low(top)) + lo_a), zero - ((hi_b - high(top)) + lo_b))};
 }
-inline TauLanes<double> moved(const TauLanes<double>& tau, const Sum<double>& sum, D size) {
-    const D lo = ((sum.a - splat(1.0)) + sum.b) / size - tau.minus_lo;
-    const D top = tau.hi + lo, part = top - tau.hi;
+inline TauLanes<double> moved(const TauLanes<double>& tau, const StepD& step) {
+    const D lo = step.a - tau.minus_lo, top = tau.hi + lo, part = top - tau.hi;
     return {top, splat(0.0) - ((tau.hi - (top - part)) + (lo - part))};
 }
 
@@ -117,51 +128,67 @@ template <class T> struct BoundLanes {
     }
 };
 
-// The bound of W rows from `count` numbers of each: a few steps of Newton's method in working precision.
+// Numbers in lanes are taken four vectors at a time: -inf up to the next multiple of four.
+template <class T> int filled_to_four(Vec<T>* z, int count) {
+    for (; count % 4; ++count) z[count] = splat(-infinity<T>);
+    return count;
+}
+
+// The bound of W rows from `count` numbers of each, a multiple of four: steps of Newton's method in working precision.
 template <class T> BoundLanes<T> bound(const Vec<T>* z, int count) {
-    Vec<T> m = z[0];
-    for (int j = 1; j < count; ++j) m = max(m, z[j]);
-    const Vec<T> one = splat(T(1));
+    Vec<T> top[4] = {z[0], z[1], z[2], z[3]}, d[lane_candidates];
+    for (int j = 4; j < count; j += 4)
+        for (int i = 0; i < 4; ++i) top[i] = max(z[j + i], top[i]);
+    const Vec<T> m = max(max(top[0], top[1]), max(top[2], top[3])), one = splat(T(1)), zero = splat(T(0));
+    for (int j = 0; j < count; ++j) d[j] = z[j] - m;
     Vec<T> t = splat(T(-1));
     for (int step = 0; step < 3; ++step) {
-        Vec<T> sum = splat(T(0)), size = splat(T(0));
-        for (int j = 0; j < count; ++j) {
-            const Vec<T> d = z[j] - m;
-            const Mask<T> k = gt(d, t);
-            sum = add_if(k, sum, d);
-            size = add_if(k, size, one);
-        }
-        t = max((sum - one) / size, t);
+        Vec<T> sum[4] = {zero, zero, zero, zero};
+        Count<T> size[2];
+        for (int j = 0; j < count; j += 4)
+            for (int i = 0; i < 4; ++i) {
+                const Mask<T> k = gt(d[j + i], t);
+                sum[i] = add_if(k, sum[i], d[j + i]);
+                size[i % 2].add(k);
+            }
+        const Vec<T> n = size[0].value() + size[1].value();
+        t = max((((sum[0] + sum[1]) + (sum[2] + sum[3])) - one) / n, t);
     }
     return {m, t - splat(T(4 * Lanes<T>::W) * epsilon<T>)};
 }
 
-// tau of W rows, whose candidates are the lanes of z[0..count), -inf where a row has fewer.
+// tau of W rows, whose candidates are the lanes of z[0..count), count a multiple of four, -inf where a row has fewer.
 template <class T> TauLanes<T> solve_lanes(const Vec<T>* z, int count, const BoundLanes<T>& from) {
-    const Vec<T> one = splat(T(1)), zero = splat(T(0)), inf = splat(infinity<T>);
+    const Vec<T> zero = splat(T(0)), inf = splat(infinity<T>);
     TauLanes<T> tau;
     tau.hi = from.max + from.below;
     tau.minus_lo = zero - ((from.max - tau.hi) + from.below);
-    Vec<T> left = inf;
     Mask<T> moving = gt(inf, zero);
     while (any(moving)) {
         Sum<T> sum;
-        Vec<T> size = zero;
-        for (int j = 0; j < count; ++j) {
-            const Vec<T> above = tau.above(z[j]);
-            const Mask<T> k = gt(above, zero);
-            sum.add(only(k, above));
-            size = add_if(k, size, one);
+        Count<T> size[2];
+        Vec<T> least[2] = {inf, inf};
+        for (int j = 0; j < count; j += 4) {
+            Vec<T> above[4];
+            for (int i = 0; i < 4; ++i) {
+                above[i] = max(tau.above(z[j + i]), zero);
+                const Mask<T> k = gt(above[i], zero);
+                size[i % 2].add(k);
+                least[i % 2] = min_if(k, least[i % 2], above[i]);
+            }
+            sum.add(above);
         }
-        const TauLanes<T> next = moved(tau, sum, size);
+        const auto step = newton(sum, size[0].value() + size[1].value());
+        const TauLanes<T> next = moved(tau, step);
         tau.hi = select(moving, next.hi, tau.hi);
         tau.minus_lo = select(moving, next.minus_lo, tau.minus_lo);
-        moving = both(moving, gt(left, size));
-        left = size;
+        // A step is the last when it drops nothing, and what it summed was near 1.
+        const Vec<T> by = step.value();
+        moving = both(moving, either(either(not_le(by, least[0]), not_le(by, least[1])), not_le(sum.value(), splat(T(2)))));
     }
     const Mask<T> finite = both(gt(inf, from.max), gt(from.max, zero - inf));
     Mask<T> nan = gt(zero, zero);
-    for (int j = 0; j < count; ++j) nan = either(nan, unordered(z[j], z[j]));
+    for (int j = 0; j < count; j += 2) nan = either(nan, unordered(z[j], z[j + 1]));
     tau.hi = select(nan, splat(no_tau<T>.hi), select(finite, tau.hi, splat(no_tau<T>.hi)));
     tau.minus_lo = only(finite, select(nan, zero, tau.minus_lo));
     return tau;
@@ -184,27 +211,37 @@ template <class T> struct Solved {
     TauLanes<T> all() const { return {load(hi), load(minus_lo)}; }
 };
 
-// tau of a row from n candidates, a lower bound of it, and room for a vector behind them. Keeps only what is above, in
-// order, and takes `index` along where it is not null. Two steps that keep the same set end it: the last of them sums
-// numbers that add up to nearly 1.
+// Vectors of room behind the candidates of a row.
+constexpr int spare_vectors = 5;
+
+// tau of a row from n candidates, a lower bound of it, and spare vectors behind them. Keeps only what is above, in order,
+// and takes `index` along where it is not null. Two steps that keep the same set end it: the last of them sums numbers
+// that add up to nearly 1.
 template <class T> Tau<T> solve_row(T* z, std::int32_t* index, std::int64_t& n, Tau<T> tau) {
     constexpr int W = Lanes<T>::W;
     constexpr unsigned all = (1u << W) - 1;
     for (std::int64_t before = 0;;) {
-        store(z + n, splat(-infinity<T>));
+        for (int i = 0; i < 4; ++i) store(z + n + i * W, splat(-infinity<T>));
         const TauLanes<T> at{splat(tau.hi), splat(tau.minus_lo)};
         Sum<T> sum;
         std::int64_t kept = 0;
-        for (std::int64_t i = 0; i < n; i += W) {
-            const Vec<T> v = load(z + i), above = at.above(v);
-            const Mask<T> k = gt(above, splat(T(0)));
-            sum.add(only(k, above));
-            if (kept == i && bits(k) == all) {
-                kept += W;
+        for (std::int64_t i = 0; i < n; i += 4 * W) {
+            Vec<T> v[4], above[4];
+            Mask<T> k[4];
+            for (int u = 0; u < 4; ++u) {
+                v[u] = load(z + i + u * W);
+                above[u] = max(at.above(v[u]), splat(T(0)));
+                k[u] = gt(above[u], splat(T(0)));
+            }
+            sum.add(above);
+            if (kept == i && bits(both(both(k[0], k[1]), both(k[2], k[3]))) == all) {
+                kept += 4 * W;
                 continue;
             }
-            if (index) compress_index(index + kept, k, index + i);
-            kept += compress(z + kept, k, v);
+            for (int u = 0; u < 4; ++u) {
+                if (index) compress_index(index + kept, k[u], index + i + u * W);
+                kept += compress(z + kept, k[u], v[u]);
+            }
         }
         if (kept == 0) return tau;
         tau = moved(tau, excess(sum) / static_cast<double>(kept));
@@ -218,27 +255,33 @@ template <class T> Tau<T> solve_row(T* z, std::int32_t* index, std::int64_t& n, 
 template <class S> struct BlockSolver {
     using T = Compute<S>;
     static constexpr int W = Lanes<T>::W;
-    static std::size_t space(std::int64_t cols) { return sizeof(T) * W * static_cast<std::size_t>(cols + 2 * W); }
+    static std::size_t space(std::int64_t cols) { return sizeof(T) * W * static_cast<std::size_t>(cols + spare_vectors * W); }
 
     T* candidates;    // of W rows, `stride` apart
-    std::int64_t cols, stride;
+    std::int64_t cols, stride, ahead = 0;
 
     BlockSolver(void* space, std::int64_t columns)
-        : candidates(static_cast<T*>(space)), cols(columns), stride(columns + 2 * W) {}
+        : candidates(static_cast<T*>(space)), cols(columns), stride(columns + spare_vectors * W) {}
 
     void solve(const S* const* rows, Solved<T>& out) {
         Vec<T> z[lane_candidates];
-        if (cols <= W) {
+        if (cols <= lane_candidates) {
             const int n = static_cast<int>(cols);
-            for (int i = 0; i < W; ++i) z[i] = n == W ? load(rows[i]) : load_n(rows[i], n, -infinity<T>);
-            transpose<T>(z);
-            out.set(solve_lanes<T>(z, n, bound<T>(z, n)));
+            for (int j = 0; j < n; j += W) {
+                for (int i = 0; i < W; ++i) {
+                    __builtin_prefetch(rows[i] + j + ahead);
+                    z[j + i] = n - j >= W ? load(rows[i] + j) : load_n(rows[i] + j, n - j, -infinity<T>);
+                }
+                transpose<T>(z + j);
+            }
+            const int filled = filled_to_four<T>(z, n);
+            out.set(solve_lanes<T>(z, filled, bound<T>(z, filled)));
             return;
         }
         // The largest of every W-th number of a row: W numbers, whose exact tau is a lower bound of the row's.
         for (int i = 0; i < W; ++i) z[i] = largest(rows[i]);
         transpose<T>(z);
-        const BoundLanes<T> from = bound<T>(z, W);
+        const BoundLanes<T> from = bound<T>(z, filled_to_four<T>(z, W));
         T filter[W];
         store(filter, from.filter());
         std::int64_t sizes[W];
@@ -253,7 +296,7 @@ template <class S> struct BlockSolver {
             for (int i = 0; i < W; ++i) z[j + i] = load(candidates + i * stride + j);
             transpose<T>(z + j);
         }
-        out.set(solve_lanes<T>(z, static_cast<int>(deepest), from));
+        out.set(solve_lanes<T>(z, filled_to_four<T>(z, static_cast<int>(deepest)), from));
         T top[W], below[W];
         store(top, from.max);
         store(below, from.below);
@@ -263,31 +306,40 @@ template <class S> struct BlockSolver {
 
 private:
     Vec<T> largest(const S* row) const {
-        Vec<T> m = load(row);
-        std::int64_t j = W;
-        for (; j + W <= cols; j += W) m = max(load(row + j), m);
-        return j < cols ? max(load_n(row + j, static_cast<int>(cols - j), -infinity<T>), m) : m;
+        const Vec<T> lowest = splat(-infinity<T>);
+        Vec<T> m[4] = {lowest, lowest, lowest, lowest};
+        std::int64_t j = 0;
+        for (; j + 4 * W <= cols; j += 4 * W)
+            for (int i = 0; i < 4; ++i) m[i] = max(load(row + j + i * W), m[i]);
+        for (; j + W <= cols; j += W) m[0] = max(load(row + j), m[0]);
+        if (j < cols) m[1] = max(load_n(row + j, static_cast<int>(cols - j), -infinity<T>), m[1]);
+        return max(max(m[0], m[1]), max(m[2], m[3]));
     }
 
     // Also takes what is NaN: a row that holds one is told by its candidates.
     std::int64_t collect(const S* row, T* to, T filter) const {
         const Vec<T> t = splat(filter);
-        std::int64_t n = 0, j = 0;
-        for (; j + W <= cols; j += W) {
+        const std::int64_t whole = cols / W * W, left = cols - whole;
+        const S* const next = row + ahead;
+        T* end = to;
+        for (std::int64_t j = 0; j < whole; j += W) {
+            __builtin_prefetch(next + j);
             const Vec<T> v = load(row + j);
-            n += compress(to + n, not_le(v, t), v);
+            end += compress(end, not_le(v, t), v);
         }
-        if (j < cols) {
-            const Vec<T> v = load_n(row + j, static_cast<int>(cols - j), -infinity<T>);
-            n += compress(to + n, not_le(v, t), v);
+        if (left) {
+            const Vec<T> v = load_n(row + whole, static_cast<int>(left), -infinity<T>);
+            end += compress(end, not_le(v, t), v);
         }
-        return n;
+        return end - to;
     }
 
     static Tau<T> solve_many(T* z, std::int64_t n, T top, T below) {
         if (!(top > -infinity<T> && top < infinity<T>)) return no_tau<T>;
-        for (std::int64_t j = 0; j < n; ++j)
-            if (z[j] != z[j]) return no_tau<T>;
+        store(z + n, splat(T(0)));
+        Mask<T> nan = gt(splat(T(0)), splat(T(0)));
+        for (std::int64_t j = 0; j < n; j += W) nan = either(nan, unordered(load(z + j), load(z + j)));
+        if (any(nan)) return no_tau<T>;
         const T hi = top + below;
         return solve_row<T>(z, nullptr, n, {hi, 0 - ((top - hi) + below)});
     }
@@ -305,18 +357,22 @@ template <class T> T largest_lane(Vec<T> v) {
 template <class S> struct LongSolver {
     using T = Compute<S>;
     static constexpr int W = Lanes<T>::W;
+    // Indices are kept of up to this many candidates: with more, nothing is sparse.
+    static std::int64_t room(std::int64_t cols) { return cols <= INT32_MAX ? cols / 16 : -1; }
     static std::size_t space(std::int64_t cols) {
-        return (sizeof(T) + sizeof(std::int32_t)) * static_cast<std::size_t>(cols + 2 * W);
+        const std::size_t indices = static_cast<std::size_t>(cols / 16 + spare_vectors * W);
+        return sizeof(T) * static_cast<std::size_t>(cols + spare_vectors * W) + sizeof(std::int32_t) * indices;
     }
 
     T* z;                  // the candidates
-    std::int32_t* index;   // wraps in rows of 2^31 columns and more: not for use there
-    std::int64_t n = 0, limit = 512;
+    std::int32_t* index;   // their columns, while `sparse`
+    std::int64_t n = 0, limit = 512, most;
     T filter = -infinity<T>;
-    bool nan = false;
+    bool nan = false, sparse;
 
     LongSolver(void* space, std::int64_t cols)
-        : z(static_cast<T*>(space)), index(reinterpret_cast<std::int32_t*>(z + cols + 2 * W)) {}
+        : z(static_cast<T*>(space)), index(reinterpret_cast<std::int32_t*>(z + cols + spare_vectors * W)),
+          most(room(cols)), sparse(most >= 0) {}
 
     // The next `count` columns, the first of which is column `at`.
     void take(const S* row, std::int64_t at, std::int64_t count) {
@@ -343,18 +399,15 @@ template <class S> struct LongSolver {
         nan = any(bad) || top == infinity<T>;
         if (nan || !(top > filter)) return;
         raise(bound_of(lanes, top));
-        collect(row, at, count);
         if (n > limit) {
-            const Tau<T> tau = solve_row<T>(z, index, n, {filter, T(0)});
+            const Tau<T> tau = settle();
             raise(tau.hi - 4 * epsilon<T> / static_cast<T>(n));
-            limit = 2 * n > 512 ? 2 * n : 512;
+            limit = 4 * n > 512 ? 4 * n : 512;
         }
+        collect(row, at, count);
     }
 
-    Tau<T> solve() {
-        if (nan || n == 0) return no_tau<T>;
-        return solve_row<T>(z, index, n, {filter, T(0)});
-    }
+    Tau<T> solve() { return nan || n == 0 ? no_tau<T> : settle(); }
 
 private:
     static Vec<T> some(const S* p, std::int64_t n) {
@@ -385,8 +438,11 @@ private:
         return top + (t - T(4 * W) * epsilon<T>);
     }
 
+    Tau<T> settle() { return solve_row<T>(z, sparse ? index : nullptr, n, {filter, T(0)}); }
+
     void keep(Vec<T> v, Mask<T> k, std::int64_t at) {
-        compress_index(index + n, k, static_cast<std::int32_t>(at));
+        if (n > most) sparse = false;
+        if (sparse) compress_index(index + n, k, static_cast<std::int32_t>(at));
         n += compress(z + n, k, v);
     }
 
@@ -397,6 +453,14 @@ private:
             const Vec<T> a = load(row + j), b = load(row + j + W), c = load(row + j + 2 * W), d = load(row + j + 3 * W);
             const Mask<T> ka = gt(a, t), kb = gt(b, t), kc = gt(c, t), kd = gt(d, t);
             if (!any(either(either(ka, kb), either(kc, kd)))) continue;
+            if (bits(both(both(ka, kb), both(kc, kd))) == (1u << W) - 1 && !sparse) {
+                store(z + n, a);
+                store(z + n + W, b);
+                store(z + n + 2 * W, c);
+                store(z + n + 3 * W, d);
+                n += 4 * W;
+                continue;
+            }
             keep(a, ka, at + j);
             keep(b, kb, at + j + W);
             keep(c, kc, at + j + 2 * W);

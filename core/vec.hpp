@@ -15,17 +15,21 @@ template <> struct ComputeOf<double> { using T = double; };
 template <class S> using Compute = typename ComputeOf<S>::T;
 
 template <class T> struct Lanes;
+struct CountF;
+struct CountD;
 
 #if defined(__AVX512F__)
 
 template <> struct Lanes<float> {
     using V = __m512;
     using M = __mmask16;
+    using Count = CountF;
     static constexpr int W = 16;
 };
 template <> struct Lanes<double> {
     using V = __m512d;
     using M = __mmask8;
+    using Count = CountD;
     static constexpr int W = 8;
 };
 using F = __m512;
@@ -72,6 +76,8 @@ template <class S> void store_n(S* p, F v, int n) { _mm256_mask_storeu_epi16(p, 
 // b where either is NaN.
 inline F max(F a, F b) { return _mm512_max_ps(a, b); }
 inline D max(D a, D b) { return _mm512_max_pd(a, b); }
+inline F min_if(MF k, F least, F a) { return _mm512_mask_min_ps(least, k, least, a); }
+inline D min_if(MD k, D least, D a) { return _mm512_mask_min_pd(least, k, least, a); }
 inline F abs(F a) { return _mm512_abs_ps(a); }
 inline D abs(D a) { return _mm512_abs_pd(a); }
 
@@ -96,6 +102,18 @@ inline F only(MF k, F a) { return _mm512_maskz_mov_ps(k, a); }
 inline D only(MD k, D a) { return _mm512_maskz_mov_pd(k, a); }
 inline F add_if(MF k, F sum, F a) { return _mm512_mask_add_ps(sum, k, sum, a); }
 inline D add_if(MD k, D sum, D a) { return _mm512_mask_add_pd(sum, k, sum, a); }
+
+// How often each lane was on.
+struct CountF {
+    __m512i n = _mm512_setzero_si512();
+    void add(MF k) { n = _mm512_mask_sub_epi32(n, k, n, _mm512_set1_epi32(-1)); }
+    F value() const { return _mm512_cvtepi32_ps(n); }
+};
+struct CountD {
+    __m512i n = _mm512_setzero_si512();
+    void add(MD k) { n = _mm512_mask_sub_epi64(n, k, n, _mm512_set1_epi64(-1)); }
+    D value() const { return _mm512_cvtepi64_pd(n); }
+};
 
 // The lanes of k, packed, at p, where room for a whole vector is; their number is the result.
 inline int compress(float* p, MF k, F v) {
@@ -162,11 +180,13 @@ typedef float HF __attribute__((vector_size(vector_bytes / 2)));
 template <> struct Lanes<float> {
     using V = F;
     using M = MF;
+    using Count = CountF;
     static constexpr int W = vector_bytes / 4;
 };
 template <> struct Lanes<double> {
     using V = D;
     using M = MD;
+    using Count = CountD;
     static constexpr int W = vector_bytes / 8;
 };
 
@@ -298,9 +318,23 @@ inline F select(MF k, F a, F b) { return choose(k, a, b); }
 inline D select(MD k, D a, D b) { return choose(k, a, b); }
 inline F only(MF k, F a) { return cast<F>(k & cast<MF>(a)); }
 inline D only(MD k, D a) { return cast<D>(k & cast<MD>(a)); }
+inline F min_if(MF k, F least, F a) { return choose(k & gt(least, a), a, least); }
+inline D min_if(MD k, D least, D a) { return choose(k & gt(least, a), a, least); }
 // Adding +0 changes no sum that began with +0.
 inline F add_if(MF k, F sum, F a) { return sum + only(k, a); }
 inline D add_if(MD k, D sum, D a) { return sum + only(k, a); }
+
+// How often each lane was on.
+struct CountF {
+    MF n = {};
+    void add(MF k) { n -= k; }
+    F value() const { return __builtin_convertvector(n, F); }
+};
+struct CountD {
+    MD n = {};
+    void add(MD k) { n -= k; }
+    D value() const { return __builtin_convertvector(n, D); }
+};
 
 #if defined(__AVX2__)
 // For each set of lanes, their numbers packed, a byte each.
@@ -370,6 +404,7 @@ inline F join(D a, D b) {
 
 template <class T> using Vec = typename Lanes<T>::V;
 template <class T> using Mask = typename Lanes<T>::M;
+template <class T> using Count = typename Lanes<T>::Count;
 
 template <class M> bool any(M k) { return bits(k) != 0; }
 

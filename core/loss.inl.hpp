@@ -89,14 +89,17 @@ template <class S> struct TargetLoss {
 
     void line(std::int64_t row, std::int64_t at, const Line& line, const TauLanes<T>& tau, int count) {
         const Vec<T> zero = splat(T(0)), half_ = splat(T(0.5));
+        const TauLanes<T> halves{tau.hi * half_, tau.minus_lo * half_};
         Sum<T> sum;
         walk<T>(line, [&](std::int64_t i, auto part) {
-            const Vec<T> above = tau.above(read(z + at + i, part)), target = read(q + at + i, part);
+            const Vec<T> score = read(z + at + i, part), above = tau.above(score), target = read(q + at + i, part);
             const Vec<T> p = max(zero, above), rest = p - target;
-            // Off the support p is 0: 1/2 q^2 + q (tau - z), where q is not 0.
+            // Off the support p is 0: 1/2 q^2 + q (tau - z), where q is not 0. Halves of the far ends of T's range have a
+            // difference in that range.
             const Mask<T> off = both(gt(zero, above), not_le(abs(target), zero));
             const Vec<T> term = rest * rest * half_;
-            sum.add(kept(select(off, term - target * select(off, above, zero), term), part));
+            const Vec<T> far = target * select(off, halves.above(score * half_), zero);
+            sum.add(kept(select(off, term - (far + far), term), part));
             if (grad) write(grad + at + i, rest, part);
         });
         if (shape.inner == 1) loss[row] = static_cast<T>(sum.total());

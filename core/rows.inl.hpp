@@ -90,6 +90,12 @@ inline Tau<double> moved(Tau<double> tau, double step) {
     return {top, 0.0 - ((tau.hi - (top - part)) + (lo - part))};
 }
 
+// top + below, of which the second is at most a few: at any magnitude of the first.
+template <class T> Tau<T> below_top(T top, T below) {
+    const T hi = top + below;
+    return {hi, 0 - ((top - hi) + below)};
+}
+
 // The same in lanes.
 template <class T> struct TauLanes {
     Vec<T> hi, minus_lo;
@@ -340,8 +346,7 @@ private:
         Mask<T> nan = gt(splat(T(0)), splat(T(0)));
         for (std::int64_t j = 0; j < n; j += W) nan = either(nan, unordered(load(z + j), load(z + j)));
         if (any(nan)) return no_tau<T>;
-        const T hi = top + below;
-        return solve_row<T>(z, nullptr, n, {hi, 0 - ((top - hi) + below)});
+        return solve_row<T>(z, nullptr, n, below_top(top, below));
     }
 };
 
@@ -367,7 +372,7 @@ template <class S> struct LongSolver {
     T* z;                  // the candidates
     std::int32_t* index;   // their columns, while `sparse`
     std::int64_t n = 0, limit = 512, most;
-    T filter = -infinity<T>;
+    T top = -infinity<T>, filter = -infinity<T>;
     bool nan = false, sparse;
 
     LongSolver(void* space, std::int64_t cols)
@@ -395,10 +400,11 @@ template <class S> struct LongSolver {
             bad = either(bad, unordered(v, v));
         }
         const Vec<T> lanes = max(max(m[0], m[1]), max(m[2], m[3]));
-        const T top = largest_lane<T>(lanes);
-        nan = any(bad) || top == infinity<T>;
-        if (nan || !(top > filter)) return;
-        raise(bound_of(lanes, top));
+        const T here = largest_lane<T>(lanes);
+        nan = any(bad) || here == infinity<T>;
+        if (nan || !(here > filter)) return;
+        if (here > top) top = here;
+        raise(bound_of(lanes, here));
         if (n > limit) {
             const Tau<T> tau = settle();
             raise(tau.hi - 4 * epsilon<T> / static_cast<T>(n));
@@ -438,7 +444,10 @@ private:
         return top + (t - T(4 * W) * epsilon<T>);
     }
 
-    Tau<T> settle() { return solve_row<T>(z, sparse ? index : nullptr, n, {filter, T(0)}); }
+    Tau<T> settle() {
+        const T below = filter - top;
+        return solve_row<T>(z, sparse ? index : nullptr, n, below_top<T>(top, below > -1 ? below : T(-1)));
+    }
 
     void keep(Vec<T> v, Mask<T> k, std::int64_t at) {
         if (n > most) sparse = false;

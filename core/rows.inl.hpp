@@ -79,15 +79,25 @@ template <class T> struct Tau {
 
 template <class T> constexpr Tau<T> no_tau{T(__builtin_nan("")), T(0)};
 
-// tau + step, for a double `step` (float) or one in working precision (double).
+// What is left of tau below hi; nothing where it is no more than the rounding of the step that led there. A score that
+// equals tau is then at it to the last bit, and has probability 0.
+inline double rest_of(double rest, double step) {
+    const double noise = __builtin_fabs(step) * 0x1p-52;
+    return rest > noise || -rest > noise ? 0 - rest : 0.0;
+}
+inline D rest_of(D rest, D step) {
+    return only(gt(abs(rest), abs(step) * splat(0x1p-52)), splat(0.0) - rest);
+}
+
+// tau + step.
 inline Tau<float> moved(Tau<float> tau, double step) {
     const double lo = step - static_cast<double>(tau.minus_lo), hi = static_cast<double>(tau.hi);
     const float top = static_cast<float>(hi + lo);
-    return {top, static_cast<float>(0.0 - ((hi - static_cast<double>(top)) + lo))};
+    return {top, static_cast<float>(rest_of((hi - static_cast<double>(top)) + lo, lo))};
 }
 inline Tau<double> moved(Tau<double> tau, double step) {
     const double lo = step - tau.minus_lo, top = tau.hi + lo, part = top - tau.hi;
-    return {top, 0.0 - ((tau.hi - (top - part)) + (lo - part))};
+    return {top, rest_of((tau.hi - (top - part)) + (lo - part), lo)};
 }
 
 // top + below, of which the second is at most a few: at any magnitude of the first.
@@ -113,14 +123,14 @@ inline StepF newton(const Sum<float>& sum, F size) {
 inline StepD newton(const Sum<double>& sum, D size) { return {((sum.a - splat(1.0)) + sum.b) / size}; }
 
 inline TauLanes<float> moved(const TauLanes<float>& tau, const StepF& step) {
-    const D zero = splat(0.0), hi_a = low(tau.hi), hi_b = high(tau.hi);
+    const D hi_a = low(tau.hi), hi_b = high(tau.hi);
     const D lo_a = step.a - low(tau.minus_lo), lo_b = step.b - high(tau.minus_lo);
     const F top = join(hi_a + lo_a, hi_b + lo_b);
-    return {top, join(zero - ((hi_a - low(top)) + lo_a), zero - ((hi_b - high(top)) + lo_b))};
+    return {top, join(rest_of((hi_a - low(top)) + lo_a, lo_a), rest_of((hi_b - high(top)) + lo_b, lo_b))};
 }
 inline TauLanes<double> moved(const TauLanes<double>& tau, const StepD& step) {
     const D lo = step.a - tau.minus_lo, top = tau.hi + lo, part = top - tau.hi;
-    return {top, splat(0.0) - ((tau.hi - (top - part)) + (lo - part))};
+    return {top, rest_of((tau.hi - (top - part)) + (lo - part), lo)};
 }
 
 // A lower bound of tau: max + below, -1 <= below <= 0. `below` has room for the rounding of the few numbers it is from.
@@ -134,9 +144,9 @@ template <class T> struct BoundLanes {
     }
 };
 
-// Numbers in lanes are taken four vectors at a time: -inf up to the next multiple of four.
+// Numbers in lanes are taken four vectors at a time: -inf up to the next multiple of four, and at least there.
 template <class T> int filled_to_four(Vec<T>* z, int count) {
-    for (; count % 4; ++count) z[count] = splat(-infinity<T>);
+    for (; count % 4 || count == 0; ++count) z[count] = splat(-infinity<T>);
     return count;
 }
 

@@ -230,7 +230,7 @@ template <class T> struct Solved {
 // Vectors of room behind the candidates of a row.
 constexpr int spare_vectors = 5;
 
-// tau of a row from n candidates, a lower bound of it, and spare vectors behind them. Keeps only what is above, in order,
+// tau of a row from n candidates, a lower bound of their tau, and spare vectors behind them. Keeps only what is above, in order,
 // and takes `index` along where it is not null. Two steps that keep the same set end it: the last of them sums numbers
 // that add up to nearly 1.
 template <class T> Tau<T> solve_row(T* z, std::int32_t* index, std::int64_t& n, Tau<T> tau) {
@@ -259,7 +259,6 @@ template <class T> Tau<T> solve_row(T* z, std::int32_t* index, std::int64_t& n, 
                 kept += compress(z + kept, k[u], v[u]);
             }
         }
-        if (kept == 0) return tau;
         tau = moved(tau, excess(sum) / static_cast<double>(kept));
         n = kept;
         if (kept == before) return tau;
@@ -413,13 +412,13 @@ template <class S> struct LongSolver {
         const T here = largest_lane<T>(lanes);
         nan = any(bad) || here == infinity<T>;
         if (nan || !(here > filter)) return;
-        if (here > top) top = here;
-        raise(bound_of(lanes, here));
         if (n > limit) {
             const Tau<T> tau = settle();
             raise(tau.hi - 4 * epsilon<T> / static_cast<T>(n));
             limit = 4 * n > 512 ? 4 * n : 512;
         }
+        if (here > top) top = here;
+        raise(bound_of(lanes, here));
         collect(row, at, count);
     }
 

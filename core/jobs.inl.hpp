@@ -22,7 +22,7 @@ template <class S, class V> void write(S* p, V v, Whole) { store(p, v); }
 template <class S, class V> void write(S* p, V v, Part part) { store_n(p, v, part.n); }
 
 // step(offset, Whole or Part) at every vector of a line.
-template <class T, class F> void walk(const Line& line, F&& step) {
+template <class T, class F> [[gnu::always_inline]] inline void walk(const Line& line, F&& step) {
     constexpr int W = Lanes<T>::W;
     if (line.count == 0) return;
     if (line.lanes == W)
@@ -269,6 +269,9 @@ void run_compact(const void* z_, const void* hi, const void* lo, const std::int6
 
 // ---- the Jacobian-vector product (Eq. 14) ---------------------------------------------------------------------------
 
+// From here on it pays to look for a small support first.
+constexpr std::int64_t sparse_cols = 512;
+
 template <class S> struct JvpJob {
     using T = Compute<S>;
     static constexpr int W = Lanes<T>::W;
@@ -280,21 +283,91 @@ template <class S> struct JvpJob {
         return select(gt(prob, zero), tangent - mean, prob * zero);    // NaN stays NaN
     }
 
-    void write_line(std::int64_t at, const Line& line, Vec<T> mean) {
-        walk<T>(line, [&](std::int64_t i, auto part) {
-            write(out + at + i, value(read(p + at + i, part), read(v + at + i, part), mean), part);
+    // `ahead`: how far on the numbers lie that are read next.
+    void write_line(std::int64_t at, const Line& line, Vec<T> mean, std::int64_t ahead = 0) {
+        const S *const prob = p + at, *const tangent = v + at;
+        S* const to = out + at;
+        walk<T>(line, [=](std::int64_t i, auto part) {
+            __builtin_prefetch(prob + i + ahead);
+            __builtin_prefetch(tangent + i + ahead);
+            write(to + i, value(read(prob + i, part), read(tangent + i, part), mean), part);
         });
     }
 
-    void row(std::int64_t at, const Line& line) {
+    // The tangents on the support of a row, summed into W lanes, and the size of the support.
+    static Vec<T> sums(const S* prob, const S* tangent, std::int64_t cols, std::int32_t& size) {
+        const Vec<T> zero = splat(T(0));
+        std::int64_t j = 0;
+        unsigned n = 0;
+        Vec<T> rest = zero;
         Sum<T> sum;
-        std::int64_t size = 0;
-        walk<T>(line, [&](std::int64_t i, auto part) {
-            const Mask<T> k = gt(read(p + at + i, part), splat(T(0)));
-            sum.add(only(k, read(v + at + i, part)));
-            size += __builtin_popcount(bits(k));
+        if (cols > 4 * W) {
+            for (; j + 4 * W <= cols; j += 4 * W) {
+                Vec<T> x[4];
+                for (int i = 0; i < 4; ++i) {
+                    const Mask<T> k = gt(load(prob + j + i * W), zero);
+                    x[i] = only(k, load(tangent + j + i * W));
+                    n += static_cast<unsigned>(__builtin_popcount(bits(k)));
+                }
+                sum.add(x);
+            }
+            rest = sum.value();
+        }
+        for (; j + W <= cols; j += W) {
+            const Mask<T> k = gt(load(prob + j), zero);
+            rest = add_if(k, rest, load(tangent + j));
+            n += static_cast<unsigned>(__builtin_popcount(bits(k)));
+        }
+        if (j < cols) {
+            const int left = static_cast<int>(cols - j);
+            const Mask<T> k = gt(load_n(prob + j, left, T(0)), zero);
+            rest = add_if(k, rest, load_n(tangent + j, left, T(0)));
+            n += static_cast<unsigned>(__builtin_popcount(bits(k)));
+        }
+        size = static_cast<std::int32_t>(n);
+        return rest;
+    }
+
+    // Rows at a time that stay in the first cache between the sums and the result; at most W.
+    static int together(std::int64_t cols) {
+        const std::int64_t fit = 8192 / static_cast<std::int64_t>(sizeof(S)) / (cols > 0 ? cols : 1);
+        return fit < 1 ? 1 : fit < W ? static_cast<int>(fit) : W;
+    }
+
+    // Up to W rows: their lanes are transposed and added, so that no row waits for a sum across its own.
+    void rows(std::int64_t begin, int count, std::int64_t cols, const Line& line) {
+        Vec<T> lanes[W];
+        std::int32_t sizes[W] = {};
+        T counts[W], means[W];
+        const S *const prob = p + begin * cols, *const tangent = v + begin * cols;
+        const bool single = line.count == 1;    // a vector holds the row
+        if (single)
+            whole_or_part(line, [&](auto part) {
+                for (int i = 0; i < count; ++i) {
+                    const Mask<T> k = gt(read(prob + i * cols, part), splat(T(0)));
+                    lanes[i] = only(k, read(tangent + i * cols, part));
+                    sizes[i] = __builtin_popcount(bits(k));
+                }
+            });
+        else
+            for (int i = 0; i < count; ++i) lanes[i] = sums(prob + i * cols, tangent + i * cols, cols, sizes[i]);
+        for (int i = count; i < W; ++i) lanes[i] = splat(T(0));
+        transpose<T>(lanes);
+        for (int n = W / 2; n > 0; n /= 2)
+            for (int i = 0; i < n; ++i) lanes[i] = lanes[i] + lanes[i + n];
+        for (int i = 0; i < W; ++i) counts[i] = static_cast<T>(sizes[i]);
+        store(means, lanes[0] / max(load(counts), splat(T(1))));
+        if (!single) {
+            for (int i = 0; i < count; ++i) write_line((begin + i) * cols, line, splat(means[i]), count * cols);
+            return;
+        }
+        S* const to = out + begin * cols;
+        whole_or_part(line, [&](auto part) {
+            for (int i = 0; i < count; ++i) {
+                const std::int64_t at = i * cols;
+                write(to + at, value(read(prob + at, part), read(tangent + at, part), splat(means[i])), part);
+            }
         });
-        write_line(at, line, splat(static_cast<T>(sum.total() / static_cast<double>(size ? size : 1))));
     }
 
     void columns(std::int64_t at, const Line& line) {
@@ -345,6 +418,10 @@ template <class S> struct JvpJob {
     }
 
 private:
+    template <class F_> static void whole_or_part(const Line& line, F_&& body) {
+        if (line.last == W) body(Whole{});
+        else body(Part{line.last});
+    }
     static F mean_of(const Sum<float>& sum, F size) { return join(sum.a / low(size), sum.b / high(size)); }
     static D mean_of(const Sum<double>& sum, D size) { return (sum.a + sum.b) / size; }
 };
@@ -357,12 +434,18 @@ template <class S> void run_jvp(const void* p, const void* v, void* out, Rows ro
     if (inner == 1) {
         const Line line = along<T>(cols);
         const std::int64_t room = cols / 16;
-        const bool sparse = cols > block_cols<T> && cols <= INT32_MAX;
+        const bool sparse = cols >= sparse_cols && cols <= INT32_MAX;
         const Scratch space(sparse ? (sizeof(T) + sizeof(std::int32_t)) * static_cast<std::size_t>(room + 8 * W) : 0);
         T* const tangents = static_cast<T*>(space.data);
         std::int32_t* const index = reinterpret_cast<std::int32_t*>(tangents + (sparse ? room + 8 * W : 0));
+        if (!sparse) {
+            const int most = JvpJob<S>::together(cols);
+            for (std::int64_t row = rows.begin; row < rows.end; row += most)
+                job.rows(row, static_cast<int>(rows.end - row < most ? rows.end - row : most), cols, line);
+            return;
+        }
         for (std::int64_t row = rows.begin; row < rows.end; ++row)
-            if (!sparse || !job.sparse_row(row * cols, cols, tangents, index, room)) job.row(row * cols, line);
+            if (!job.sparse_row(row * cols, cols, tangents, index, room)) job.rows(row, 1, cols, line);
         return;
     }
     for (std::int64_t row = rows.begin; row < rows.end;) {

@@ -36,7 +36,7 @@ template <> struct Sum<float> {
             for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
         return lanes[0];
     }
-    F value() const { return join(a, b); }
+    F value() const { return join(a, b); }    // a lane each, rounded once
     void each(double* out) const {
         store(out, a);
         store(out + Lanes<double>::W, b);
@@ -66,7 +66,7 @@ template <> struct Sum<double> {
         return rest == rest ? sum + rest : sum;    // an infinite sum has no rest
     }
     D value() const { return a; }
-    void each(double* out) const { store(out, select(unordered(b, b), a, a + b)); }
+    void each(double* out) const { store(out, value()); }
 };
 
 inline double excess(const Sum<float>& sum) { return sum.total() - 1; }

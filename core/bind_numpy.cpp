@@ -107,10 +107,10 @@ bool py_threshold(nb::handle scores, nb::handle hi, nb::handle lo, nb::handle si
     const auto fits = [&](nb::handle object, const View& v, bool kind) {
         return object.is_none() || (v.held && kind && v.size() == shape.rows() && disjoint(z, v));
     };
-    if (!fits(hi, h, h.holds(compute)) || !fits(lo, l, l.holds(compute)) || !fits(size, s, s.holds_int64())) return false;
-    run(z.size(), [&] {
-        threshold(type, z.data(), h.data(), l.data(), static_cast<std::int64_t*>(s.data()), shape, pool());
-    });
+    if (!fits(hi, h, h.holds(compute)) || !fits(lo, l, l.holds(compute)) || !fits(size, s, s.holds_int64()))
+        return false;
+    run(z.size(),
+        [&] { threshold(type, z.data(), h.data(), l.data(), static_cast<std::int64_t*>(s.data()), shape, pool()); });
     return true;
 }
 

@@ -134,8 +134,7 @@ void threshold(Type type, const void* z, void* hi, void* lo, std::int64_t* size,
 void compact(Type type, const void* z, const void* hi, const void* lo, const std::int64_t* offsets, void* values,
              std::int32_t* indices, std::int64_t rows, std::int64_t cols, const Parallel& parallel) {
     const auto run = kernels().compact[static_cast<int>(type)];
-    for_rows(Shape{rows, cols, 1}, parallel,
-             [=](Rows range) { run(z, hi, lo, offsets, values, indices, range); });
+    for_rows(Shape{rows, cols, 1}, parallel, [=](Rows range) { run(z, hi, lo, offsets, values, indices, range); });
 }
 
 void jvp(Type type, const void* p, const void* v, void* out, Shape shape, const Parallel& parallel) {

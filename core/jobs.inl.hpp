@@ -118,7 +118,8 @@ template <class S, class Job> struct Solve {
             std::int64_t room = inner - column < rows.end - row ? inner - column : rows.end - row;
             const int lanes = static_cast<int>(room < W ? room : W);
             Solved<T> solved;
-            if (is_long()) solve_long_columns(offset, lanes, tile, depth, stride, rest, each, solved);
+            if (cols <= lane_candidates) solve_in_lanes(offset, lanes, solved);
+            else if (is_long()) solve_long_columns(offset, lanes, tile, depth, stride, rest, each, solved);
             else {
                 fill(tile, stride, offset, 0, cols, lanes);
                 const T* at[W];
@@ -130,11 +131,24 @@ template <class S, class Job> struct Solve {
         }
     }
 
-    void solve_long_columns(std::int64_t offset, int lanes, T* tile, std::int64_t depth, std::int64_t stride, char* rest,
-                            std::size_t each, Solved<T>& solved) {
+    // A few numbers down each column: they lie as the lanes want them.
+    void solve_in_lanes(std::int64_t offset, int lanes, Solved<T>& solved) const {
+        const int n = static_cast<int>(rows.shape.cols);
+        Vec<T> v[lane_candidates];
+        for (int j = 0; j < n; ++j) {
+            const S* p = z + offset + j * rows.shape.inner;
+            v[j] = lanes == W ? load(p) : load_n(p, lanes, -infinity<T>);
+        }
+        const int filled = filled_to_four<T>(v, n);
+        solved.set(solve_lanes<T>(v, filled, bound<T>(v, filled)));
+    }
+
+    void solve_long_columns(std::int64_t offset, int lanes, T* tile, std::int64_t depth, std::int64_t stride,
+                            char* rest, std::size_t each, Solved<T>& solved) {
         alignas(LongSolver<T>) char memory[W * sizeof(LongSolver<T>)];
         LongSolver<T>* solvers = reinterpret_cast<LongSolver<T>*>(memory);
-        for (int i = 0; i < lanes; ++i) solvers[i] = LongSolver<T>(rest + static_cast<std::size_t>(i) * each, rows.shape.cols);
+        for (int i = 0; i < lanes; ++i)
+            solvers[i] = LongSolver<T>(rest + static_cast<std::size_t>(i) * each, rows.shape.cols);
         for (std::int64_t j = 0; j < rows.shape.cols; j += depth) {
             const std::int64_t count = rows.shape.cols - j < depth ? rows.shape.cols - j : depth;
             fill(tile, stride, offset, j, count, lanes);
@@ -144,7 +158,8 @@ template <class S, class Job> struct Solve {
     }
 
     // tile[lane * stride + j] = the number `from + j` down the column `lane`.
-    void fill(T* tile, std::int64_t stride, std::int64_t offset, std::int64_t from, std::int64_t count, int lanes) const {
+    void fill(T* tile, std::int64_t stride, std::int64_t offset, std::int64_t from, std::int64_t count,
+              int lanes) const {
         const std::int64_t inner = rows.shape.inner;
         const S* at = z + offset + from * inner;
         for (std::int64_t j = 0; j < count; j += W) {
@@ -170,7 +185,9 @@ template <class S> struct SparsemaxJob {
     std::int64_t cols;
 
     void line(std::int64_t, std::int64_t at, const Line& line, const TauLanes<T>& tau, int) {
-        walk<T>(line, [&](std::int64_t i, auto part) { write(p + at + i, probability<S>(tau, read(z + at + i, part)), part); });
+        walk<T>(line, [&](std::int64_t i, auto part) {
+            write(p + at + i, probability<S>(tau, read(z + at + i, part)), part);
+        });
     }
 
     void row(std::int64_t number, std::int64_t at, const LongSolver<S>& solver, Tau<T> tau) {
@@ -210,7 +227,9 @@ template <class S> struct ThresholdJob {
         store(h, tau.hi);
         store(l, tau.minus_lo);
         std::int64_t sizes[W] = {};
-        if (size) walk<T>(line, [&](std::int64_t i, auto part) { tally(tau.above(read(z + at + i, part)), part, sizes, count); });
+        if (size)
+            walk<T>(line,
+                    [&](std::int64_t i, auto part) { tally(tau.above(read(z + at + i, part)), part, sizes, count); });
         for (int i = 0; i < count; ++i) put(row + i, h[i], l[i], sizes[i]);
     }
 
@@ -252,8 +271,8 @@ void run_compact(const void* z_, const void* hi, const void* lo, const std::int6
         const S* from = z + row * cols;
         for (std::int64_t j = 0; j < cols && at < end; j += Lanes<T>::W) {
             const std::int64_t left = cols - j;
-            const Vec<T> above =
-                tau.above(left >= Lanes<T>::W ? load(from + j) : load_n(from + j, static_cast<int>(left), -infinity<T>));
+            const Vec<T> above = tau.above(
+                left >= Lanes<T>::W ? load(from + j) : load_n(from + j, static_cast<int>(left), -infinity<T>));
             unsigned set = bits(gt(above, splat(vanishing<S>)));
             if (!set) continue;
             T lanes[Lanes<T>::W];
@@ -270,7 +289,7 @@ void run_compact(const void* z_, const void* hi, const void* lo, const std::int6
 // ---- the Jacobian-vector product (Eq. 14) ---------------------------------------------------------------------------
 
 // From here on it pays to look for a small support first.
-constexpr std::int64_t sparse_cols = 512;
+constexpr std::int64_t sparse_cols = 2048;
 
 template <class S> struct JvpJob {
     using T = Compute<S>;
@@ -280,7 +299,7 @@ template <class S> struct JvpJob {
 
     static Vec<T> value(Vec<T> prob, Vec<T> tangent, Vec<T> mean) {
         const Vec<T> zero = splat(T(0));
-        return select(gt(prob, zero), tangent - mean, prob * zero);    // NaN stays NaN
+        return select(gt(prob, zero), tangent - mean, prob * zero);  // NaN stays NaN
     }
 
     // `ahead`: how far on the numbers lie that are read next.
@@ -340,7 +359,7 @@ template <class S> struct JvpJob {
         std::int32_t sizes[W] = {};
         T counts[W], means[W];
         const S *const prob = p + begin * cols, *const tangent = v + begin * cols;
-        const bool single = line.count == 1;    // a vector holds the row
+        const bool single = line.count == 1;  // a vector holds the row
         if (single)
             whole_or_part(line, [&](auto part) {
                 for (int i = 0; i < count; ++i) {

@@ -129,8 +129,12 @@ template <class S>
 void run_loss(const void* z, const void* target, bool labels, std::int64_t ignore, void* loss, void* grad, Rows rows) {
     using T = Compute<S>;
     if (labels) {
-        LabelLoss<S> job{static_cast<const S*>(z), static_cast<const std::int64_t*>(target), ignore,
-                         static_cast<T*>(loss),    static_cast<S*>(grad),                    rows.shape};
+        LabelLoss<S> job{static_cast<const S*>(z),
+                         static_cast<const std::int64_t*>(target),
+                         ignore,
+                         static_cast<T*>(loss),
+                         static_cast<S*>(grad),
+                         rows.shape};
         solve(job.z, rows, job);
     } else {
         TargetLoss<S> job{static_cast<const S*>(z), static_cast<const S*>(target), static_cast<T*>(loss),

@@ -100,7 +100,7 @@ private:
         try {
             std::thread([this] { serve(); }).detach();
         } catch (const std::system_error&) {
-            return false;    // fewer threads, the same result
+            return false;  // fewer threads, the same result
         }
         ++started;
         return true;

@@ -36,7 +36,7 @@ template <> struct Sum<float> {
             for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
         return lanes[0];
     }
-    F value() const { return join(a, b); }    // a lane each, rounded once
+    F value() const { return join(a, b); }  // a lane each, rounded once
     void each(double* out) const {
         store(out, a);
         store(out + Lanes<double>::W, b);
@@ -63,9 +63,9 @@ template <> struct Sum<double> {
         }
         store(lanes, b);
         for (double x : lanes) rest += x;
-        return rest == rest ? sum + rest : sum;    // an infinite sum has no rest
+        return rest == rest ? sum + rest : sum;  // an infinite sum has no rest
     }
-    D value() const { return a; }
+    D value() const { return select(unordered(b, b), a, a + b); }
     void each(double* out) const { store(out, value()); }
 };
 
@@ -73,9 +73,7 @@ inline double excess(const Sum<float>& sum) { return sum.total() - 1; }
 inline double excess(const Sum<double>& sum) { return sum.total(1); }
 
 // tau = hi - minus_lo; NaN and 0 for a row without one.
-template <class T> struct Tau {
-    T hi, minus_lo;
-};
+template <class T> struct Tau { T hi, minus_lo; };
 
 template <class T> constexpr Tau<T> no_tau{T(__builtin_nan("")), T(0)};
 
@@ -85,9 +83,7 @@ inline double rest_of(double rest, double step) {
     const double noise = __builtin_fabs(step) * 0x1p-52;
     return rest > noise || -rest > noise ? 0 - rest : 0.0;
 }
-inline D rest_of(D rest, D step) {
-    return only(gt(abs(rest), abs(step) * splat(0x1p-52)), splat(0.0) - rest);
-}
+inline D rest_of(D rest, D step) { return only(gt(abs(rest), abs(step) * splat(0x1p-52)), splat(0.0) - rest); }
 
 // tau + step.
 inline Tau<float> moved(Tau<float> tau, double step) {
@@ -114,8 +110,14 @@ template <class T> struct TauLanes {
 };
 
 // One step of Newton's method: (sum - 1) / size.
-struct StepF { D a, b; F value() const { return join(a, b); } };
-struct StepD { D a; D value() const { return a; } };
+struct StepF {
+    D a, b;
+    F value() const { return join(a, b); }
+};
+struct StepD {
+    D a;
+    D value() const { return a; }
+};
 inline StepF newton(const Sum<float>& sum, F size) {
     const D one = splat(1.0);
     return {(sum.a - one) / low(size), (sum.b - one) / high(size)};
@@ -200,7 +202,8 @@ template <class T> TauLanes<T> solve_lanes(const Vec<T>* z, int count, const Bou
         tau.minus_lo = select(moving, next.minus_lo, tau.minus_lo);
         // A step is the last when it drops nothing, and what it summed was near 1.
         const Vec<T> by = step.value();
-        moving = both(moving, either(either(not_le(by, least[0]), not_le(by, least[1])), not_le(sum.value(), splat(T(2)))));
+        moving =
+            both(moving, either(either(not_le(by, least[0]), not_le(by, least[1])), not_le(sum.value(), splat(T(2)))));
     }
     const Mask<T> finite = both(gt(inf, from.max), gt(from.max, zero - inf));
     Mask<T> nan = gt(zero, zero);
@@ -270,9 +273,11 @@ template <class T> Tau<T> solve_row(T* z, std::int32_t* index, std::int64_t& n, 
 template <class S> struct BlockSolver {
     using T = Compute<S>;
     static constexpr int W = Lanes<T>::W;
-    static std::size_t space(std::int64_t cols) { return sizeof(T) * W * static_cast<std::size_t>(cols + spare_vectors * W); }
+    static std::size_t space(std::int64_t cols) {
+        return sizeof(T) * W * static_cast<std::size_t>(cols + spare_vectors * W);
+    }
 
-    T* candidates;    // of W rows, `stride` apart
+    T* candidates;  // of W rows, `stride` apart
     std::int64_t cols, stride, ahead = 0;
 
     BlockSolver(void* space, std::int64_t columns)
@@ -306,7 +311,8 @@ template <class S> struct BlockSolver {
             if (sizes[i] <= lane_candidates && sizes[i] > deepest) deepest = sizes[i];
         }
         for (int i = 0; i < W; ++i)
-            for (std::int64_t j = sizes[i]; j < deepest; j += W) store(candidates + i * stride + j, splat(-infinity<T>));
+            for (std::int64_t j = sizes[i]; j < deepest; j += W)
+                store(candidates + i * stride + j, splat(-infinity<T>));
         for (std::int64_t j = 0; j < deepest; j += W) {
             for (int i = 0; i < W; ++i) z[j + i] = load(candidates + i * stride + j);
             transpose<T>(z + j);
@@ -378,15 +384,17 @@ template <class S> struct LongSolver {
         return sizeof(T) * static_cast<std::size_t>(cols + spare_vectors * W) + sizeof(std::int32_t) * indices;
     }
 
-    T* z;                  // the candidates
-    std::int32_t* index;   // their columns, while `sparse`
+    T* z;                 // the candidates
+    std::int32_t* index;  // their columns, while `sparse`
     std::int64_t n = 0, limit = 512, most;
     T top = -infinity<T>, filter = -infinity<T>;
     bool nan = false, sparse;
 
     LongSolver(void* space, std::int64_t cols)
-        : z(static_cast<T*>(space)), index(reinterpret_cast<std::int32_t*>(z + cols + spare_vectors * W)),
-          most(room(cols)), sparse(most >= 0) {}
+        : z(static_cast<T*>(space)),
+          index(reinterpret_cast<std::int32_t*>(z + cols + spare_vectors * W)),
+          most(room(cols)),
+          sparse(most >= 0) {}
 
     // The next `count` columns, the first of which is column `at`.
     void take(const S* row, std::int64_t at, std::int64_t count) {

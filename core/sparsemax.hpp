@@ -43,7 +43,8 @@ void loss_labels(Type type, const void* z, const std::int64_t* labels, std::int6
                  Shape shape, const Parallel& parallel);
 
 // The loss of Eq. 26 and its gradient p - q (Eq. 27); q is of `type` and has the shape of z. `grad` may be null, z or q.
-void loss_target(Type type, const void* z, const void* q, void* loss, void* grad, Shape shape, const Parallel& parallel);
+void loss_target(Type type, const void* z, const void* q, void* loss, void* grad, Shape shape,
+                 const Parallel& parallel);
 
 // The CPU targets that this machine can run, best first; null at the end.
 const char* const* targets();

@@ -5,23 +5,6 @@
 #endif
 
 namespace zerotail::avx512 {
-namespace {
-#include "vec.hpp"
-
-#include "rows.inl.hpp"
-
-#include "jobs.inl.hpp"
-
-#include "loss.inl.hpp"
-}  // namespace
-
-#define ZEROTAIL_TYPES(run) {run<float>, run<double>, run<half>, run<bfloat>}
-const Kernels kernels = {
-    "avx512",
-    ZEROTAIL_TYPES(run_sparsemax),
-    ZEROTAIL_TYPES(run_threshold),
-    ZEROTAIL_TYPES(run_compact),
-    ZEROTAIL_TYPES(run_jvp),
-    ZEROTAIL_TYPES(run_loss),
-};
+#include "target.inl.hpp"
+const Kernels kernels = table("avx512");
 }  // namespace zerotail::avx512

@@ -6,8 +6,8 @@
 // V is a vector of W lanes of T (float or double), M a mask of as many lanes. AVX-512 has its own section; everything
 // else is written over the vector extensions of GCC and Clang, with intrinsics where the compilers need help.
 
-struct half { std::uint16_t bits; };      // IEEE binary16
-struct bfloat { std::uint16_t bits; };    // the upper half of a float
+struct half { std::uint16_t bits; };    // IEEE binary16
+struct bfloat { std::uint16_t bits; };  // the upper half of a float
 
 template <class S> struct ComputeOf { using T = float; };
 template <> struct ComputeOf<double> { using T = double; };
@@ -63,9 +63,7 @@ inline __m256i narrow(F v, bfloat) {
     rounded = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
-template <class S> F load(const S* p) {
-    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), S{});
-}
+template <class S> F load(const S* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), S{}); }
 template <class S> F load_n(const S* p, int n, float fill) {
     const MF k = first(n, 0.f);
     return _mm512_mask_mov_ps(splat(fill), k, widen(_mm256_maskz_loadu_epi16(k, p), S{}));
@@ -232,8 +230,8 @@ inline F widen(H x, half) {
 }
 inline H narrow(F v, half) {
     const U b = cast<U>(v), sign = (b >> 16) & 0x8000u, a = b & 0x7fffffffu;
-    const U normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;             // rebias by -112 and round to even
-    const U subnormal = cast<U>(cast<F>(a) + 0.5f) - 0x3f000000u;            // 0.5 has the unit of half's smallest
+    const U normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;   // rebias by -112 and round to even
+    const U subnormal = cast<U>(cast<F>(a) + 0.5f) - 0x3f000000u;  // 0.5 has the unit of half's smallest
     const U big = choose(cast<U>(a > (U{} + 0x7f800000u)), U{} + 0x7e00u, U{} + 0x7c00u);
     const U small_or_normal = choose(cast<U>(a < (U{} + 0x38800000u)), subnormal, normal);
     return __builtin_convertvector(choose(cast<U>(a >= (U{} + 0x47800000u)), big, small_or_normal) | sign, H);
@@ -394,7 +392,9 @@ inline D zip_high(D a, D b) { return D{a[1], b[1]}; }
 #endif
 
 inline D low(F v) { return __builtin_convertvector(read<HF>(&v), D); }
-inline D high(F v) { return __builtin_convertvector(read<HF>(reinterpret_cast<const char*>(&v) + vector_bytes / 2), D); }
+inline D high(F v) {
+    return __builtin_convertvector(read<HF>(reinterpret_cast<const char*>(&v) + vector_bytes / 2), D);
+}
 inline F join(D a, D b) {
     const HF halves[2] = {__builtin_convertvector(a, HF), __builtin_convertvector(b, HF)};
     return read<F>(halves);

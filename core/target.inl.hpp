@@ -1,0 +1,24 @@
+// Everything that is compiled once for each CPU target, in an order that matters. Included inside of the target's
+// namespace.
+namespace {
+
+#include "vec.hpp"
+
+#include "rows.inl.hpp"
+
+#include "jobs.inl.hpp"
+
+#include "loss.inl.hpp"
+
+constexpr Kernels table(const char* name) {
+    return {
+        name,
+        {run_sparsemax<float>, run_sparsemax<double>, run_sparsemax<half>, run_sparsemax<bfloat>},
+        {run_threshold<float>, run_threshold<double>, run_threshold<half>, run_threshold<bfloat>},
+        {run_compact<float>, run_compact<double>, run_compact<half>, run_compact<bfloat>},
+        {run_jvp<float>, run_jvp<double>, run_jvp<half>, run_jvp<bfloat>},
+        {run_loss<float>, run_loss<double>, run_loss<half>, run_loss<bfloat>},
+    };
+}
+
+}  // namespace

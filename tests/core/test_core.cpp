@@ -1,0 +1,495 @@
+// The core's C++ API, on every CPU target of this machine, without Python. Made to run under sanitizers.
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#if !defined(_WIN32)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+#include "pool.hpp"
+#include "rows.hpp"
+
+using zerotail::Body;
+using zerotail::no_label;
+using zerotail::Parallel;
+using zerotail::sequential;
+using zerotail::Shape;
+
+namespace {
+
+// ---- checks ---------------------------------------------------------------------------------------------------------
+
+std::int64_t checks = 0, failures = 0;
+constexpr std::int64_t most_printed = 100;
+
+// What is being checked, for the line that a failing check prints.
+struct Where {
+    const char* type = "";
+    Shape shape{};
+    int shift = 0;
+    std::int64_t row = -1;
+    const char* kind = "";
+} where;
+
+void check(bool right, const char* what, int line, const std::string& detail = "") {
+    ++checks;
+    if (right || ++failures > most_printed) return;
+    std::string row = where.row < 0 ? "" : ", row " + std::to_string(where.row) + " (" + where.kind + ")";
+    const auto [outer, cols, inner] = where.shape;
+    std::printf("test_core.cpp:%d: %s%s [%s %s %lldx%lldx%lld, shift %d%s]\n", line, what, detail.c_str(),
+                zerotail::target(), where.type, static_cast<long long>(outer), static_cast<long long>(cols),
+                static_cast<long long>(inner), where.shift, row.c_str());
+}
+
+#define CHECK(condition) check(static_cast<bool>(condition), #condition, __LINE__)
+// An error, as a part of what is allowed.
+#define CHECK_ERROR(part, what) check((part) <= 1, what, __LINE__, ": " + std::to_string(part) + " of what is allowed")
+
+template <class S> void enter(const Problem<S>& problem) {
+    where = {Format<S>::name, problem.shape, problem.shift, -1, ""};
+}
+template <class S, class F> void for_each_row(const Problem<S>& problem, F&& judge) {
+    for (std::int64_t r = 0; r < problem.shape.rows(); ++r) {
+        where.row = r;
+        where.kind = problem.row(r).kind->name;
+        judge(r, problem.row(r));
+    }
+    where.row = -1;
+}
+
+// ---- one function of the API, in every way that it is called --------------------------------------------------------
+
+// The probabilities of rows [begin, begin + n) of the last axis, or of n columns of one outer block, by themselves.
+template <class S> Array<S> alone(const Problem<S>& problem, std::int64_t begin, std::int64_t n) {
+    const Shape part = problem.shape.inner == 1 ? Shape{n, problem.shape.cols, 1} : Shape{1, problem.shape.cols, n};
+    Array<S> z(n * part.cols), p(n * part.cols);
+    for (std::int64_t r = 0; r < n; ++r)
+        for (std::int64_t j = 0; j < part.cols; ++j)
+            z[part.inner == 1 ? r * part.cols + j : j * n + r] = problem.z[problem.at(begin + r, j)];
+    zerotail::sparsemax(Format<S>::type, z.data(), p.data(), part, sequential());
+    return p;
+}
+
+template <class S> Array<S> check_sparsemax(const Problem<S>& problem) {
+    const Shape shape = problem.shape;
+    const std::int64_t cols = shape.cols;
+    const Array<S> z = problem.z;
+    Array<S> p(problem.numbers(), problem.shift), in_place = problem.z;
+    zerotail::sparsemax(Format<S>::type, z.data(), p.data(), shape, sequential());
+    zerotail::sparsemax(Format<S>::type, in_place.data(), in_place.data(), shape, sequential());
+    CHECK(in_place == p);
+    CHECK(z == problem.z && z.untouched() && p.untouched());
+
+    for_each_row(problem, [&](std::int64_t r, const Row& row) {
+        double worst = 0, slack = 4 * Format<S>::eps;
+        Sum sum;
+        sum.add(-1);
+        bool negative = false;
+        for (std::int64_t j = 0; j < cols; ++j) {
+            const double x = problem.read(p, r, j);
+            worst = std::max(worst, off_entry<S>(x, row.exact.p[static_cast<std::size_t>(j)]));
+            negative = negative || (!std::isnan(x) && std::signbit(x));
+            sum.add(static_cast<long double>(x));
+            if (row.exact.p[static_cast<std::size_t>(j)] > 0) slack += Format<S>::rounding(x);
+        }
+        CHECK_ERROR(worst, "entries of p");
+        CHECK(!negative);
+        if (row.exact.solved) CHECK_ERROR(off(static_cast<double>(sum.value()), 0, slack), "the sum of p");
+    });
+
+    // A row does not know what is around it.
+    const std::int64_t group = shape.inner == 1 ? 1 : 2, step = cols > 130 ? 5 : 1;
+    for (std::int64_t r = 0; r + group <= shape.rows(); r += step) {
+        if (shape.inner > 1 && r / shape.inner != (r + 1) / shape.inner) continue;
+        const Array<S> part = alone(problem, r, group);
+        bool same = true;
+        for (std::int64_t j = 0; j < cols; ++j)
+            for (std::int64_t i = 0; i < group; ++i)
+                same = same && std::memcmp(&part[j * group + i], &p[problem.at(r + i, j)], sizeof(S)) == 0;
+        CHECK(same);
+    }
+    return p;
+}
+
+// hi, lo and size of the rows.
+template <class S> struct Thresholds {
+    Array<Compute<S>> hi, lo;
+    Array<std::int64_t> size;
+
+    Thresholds(const Problem<S>& problem, const Parallel& parallel)
+        : hi(problem.shape.rows(), problem.shift),
+          lo(problem.shape.rows(), problem.shift),
+          size(problem.shape.rows(), problem.shift) {
+        zerotail::threshold(Format<S>::type, problem.z.data(), hi.data(), lo.data(), size.data(), problem.shape,
+                            parallel);
+    }
+};
+
+template <class S> void check_threshold(const Problem<S>& problem, const Array<S>& p, const Thresholds<S>& tau) {
+    const Array<S> z = problem.z;
+    for_each_row(problem, [&](std::int64_t r, const Row& row) {
+        std::int64_t size = 0;
+        for (std::int64_t j = 0; j < problem.shape.cols; ++j) size += problem.read(p, r, j) > 0;
+        CHECK(tau.size[r] == size);
+        const auto hi = static_cast<long double>(tau.hi[r]), lo = static_cast<long double>(tau.lo[r]);
+        if (!row.exact.solved) {
+            CHECK(std::isnan(hi) && lo == 0 && size == 0);
+            return;
+        }
+        const long double top = static_cast<long double>(row.exact.top);
+        CHECK_ERROR(off(static_cast<double>((hi - top) + lo), row.exact.tau, 4 * Format<S>::eps), "hi + lo");
+        // hi is tau rounded: what is left is at most half of its last place.
+        const auto size_of_hi = std::fabs(tau.hi[r]);
+        CHECK(2 * std::fabs(tau.lo[r]) <= std::nextafter(size_of_hi, static_cast<Compute<S>>(inf)) - size_of_hi);
+    });
+
+    Array<Compute<S>> hi(tau.hi.size()), lo(tau.lo.size());
+    Array<std::int64_t> size(tau.size.size());
+    const auto ask = [&](void* h, void* l, std::int64_t* s) {
+        zerotail::threshold(Format<S>::type, z.data(), h, l, s, problem.shape, sequential());
+    };
+    ask(hi.data(), nullptr, nullptr);
+    ask(nullptr, lo.data(), nullptr);
+    ask(nullptr, nullptr, size.data());
+    CHECK(hi == tau.hi && lo == tau.lo && size == tau.size);
+    CHECK(z == problem.z && tau.hi.untouched() && tau.lo.untouched() && tau.size.untouched());
+}
+
+// The support in rows, `front` numbers behind the start of the output.
+template <class S> struct Support {
+    Array<std::int64_t> offsets;
+    Array<S> values;
+    Array<std::int32_t> indices;
+
+    Support(const Problem<S>& problem, const Thresholds<S>& tau, const Parallel& parallel, std::int64_t front = 0)
+        : offsets(ends(tau.size, front)),
+          values(offsets[tau.size.size()], problem.shift),
+          indices(offsets[tau.size.size()], problem.shift) {
+        zerotail::compact(Format<S>::type, problem.z.data(), tau.hi.data(), tau.lo.data(), offsets.data(),
+                          values.data(), indices.data(), problem.shape.rows(), problem.shape.cols, parallel);
+    }
+
+private:
+    static Array<std::int64_t> ends(const Array<std::int64_t>& sizes, std::int64_t front) {
+        Array<std::int64_t> out(sizes.size() + 1);
+        out[0] = front;
+        for (std::int64_t r = 0; r < sizes.size(); ++r) out[r + 1] = out[r] + sizes[r];
+        return out;
+    }
+};
+
+template <class S> void check_compact(const Problem<S>& problem, const Array<S>& p, const Thresholds<S>& tau) {
+    constexpr std::int64_t front = 3;
+    const Support<S> support(problem, tau, sequential(), front);
+    CHECK(support.values.untouched(front) && support.indices.untouched(front));
+    for_each_row(problem, [&](std::int64_t r, const Row&) {
+        std::int64_t at = support.offsets[r];
+        bool same = true;
+        for (std::int64_t j = 0; j < problem.shape.cols; ++j) {
+            const S& x = p[problem.at(r, j)];
+            if (!(Format<S>::read(x) > 0)) continue;
+            same = same && at < support.offsets[r + 1] && support.indices[at] == j &&
+                   std::memcmp(&support.values[at], &x, sizeof(S)) == 0;
+            ++at;
+        }
+        CHECK(same && at == support.offsets[r + 1]);
+    });
+}
+
+template <class S> void check_jvp(const Problem<S>& problem, const Array<S>& p) {
+    const auto run = [&](const Array<S>& on, const Array<S>& tangents, Array<S>& to) {
+        zerotail::jvp(Format<S>::type, on.data(), tangents.data(), to.data(), problem.shape, sequential());
+    };
+    const Array<S> v = problem.v;
+    Array<S> probabilities = p, out(problem.numbers(), problem.shift);
+    // A row that takes no part.
+    if (problem.shape.rows() > 2)
+        for (std::int64_t j = 0; j < problem.shape.cols; ++j) probabilities[problem.at(1, j)] = Format<S>::write(0);
+    const Array<S> before = probabilities;
+    Array<S> over_p = probabilities, over_v = v;
+    run(probabilities, v, out);
+    CHECK(v == problem.v && probabilities == before && out.untouched());
+    for_each_row(problem, [&](std::int64_t r, const Row& row) {
+        const Numbers on = problem.read(probabilities, r);
+        const std::vector<long double> exact = jvp(on, row.v);
+        double scale = DBL_MIN, worst = 0;
+        for (std::size_t j = 0; j < on.size(); ++j)
+            if (on[j] > 0) scale = std::max(scale, std::fabs(row.v[j]));
+        for (std::size_t j = 0; j < on.size(); ++j)
+            worst = std::max(worst, off_entry<S>(problem.read(out, r, static_cast<std::int64_t>(j)), exact[j], scale));
+        CHECK_ERROR(worst, "J v");
+    });
+    run(over_p, v, over_p);
+    run(probabilities, over_v, over_v);
+    CHECK(over_p == out && over_v == out);
+}
+
+// The loss of each row and its gradient, for labels or for target distributions.
+template <class S> struct Loss {
+    Array<Compute<S>> loss;
+    Array<S> grad;
+
+    Loss(const Problem<S>& problem, std::int64_t ignore, const Parallel& parallel) : Loss(problem) {
+        zerotail::loss_labels(Format<S>::type, problem.z.data(), problem.labels.data(), ignore, loss.data(),
+                              grad.data(), problem.shape, parallel);
+    }
+    Loss(const Problem<S>& problem, const Parallel& parallel) : Loss(problem) {
+        zerotail::loss_target(Format<S>::type, problem.z.data(), problem.q.data(), loss.data(), grad.data(),
+                              problem.shape, parallel);
+    }
+
+private:
+    explicit Loss(const Problem<S>& problem)
+        : loss(problem.shape.rows(), problem.shift), grad(problem.numbers(), problem.shift) {}
+};
+
+template <class S>
+void check_loss(const Problem<S>& problem, const Loss<S>& result, std::int64_t r, const Row& row, const Numbers& q) {
+    double worst = 0;
+    for (std::size_t j = 0; j < q.size(); ++j)
+        worst = std::max(worst, off_entry<S>(problem.read(result.grad, r, static_cast<std::int64_t>(j)),
+                                             row.exact.p[j] - static_cast<long double>(q[j])));
+    CHECK_ERROR(worst, "the gradient");
+    CHECK_ERROR(off_loss<S>(static_cast<double>(result.loss[r]), loss(row.z, row.exact, q)), "the loss");
+}
+
+template <class S> void check_loss_labels(const Problem<S>& problem, std::int64_t ignore) {
+    Array<S> z = problem.z;
+    const Array<std::int64_t> labels = problem.labels;
+    const Loss<S> result(problem, ignore, sequential());
+    for_each_row(problem, [&](std::int64_t r, const Row& row) {
+        const std::int64_t label = problem.labels[r];
+        const bool ignored = label == ignore && ignore != no_label;
+        if (!ignored && label >= 0 && label < problem.shape.cols) {
+            Numbers q(row.z.size(), 0);
+            q[static_cast<std::size_t>(label)] = 1;
+            check_loss(problem, result, r, row, q);
+            return;
+        }
+        const Numbers grad = problem.read(result.grad, r);
+        const auto loss = static_cast<double>(result.loss[r]);
+        const auto right = [=](double x) { return ignored ? x == 0 && !std::signbit(x) : std::isnan(x); };
+        CHECK(right(loss) && std::all_of(grad.begin(), grad.end(), right));
+    });
+    Array<Compute<S>> loss(problem.shape.rows());
+    const auto run = [&](S* grad) {
+        zerotail::loss_labels(Format<S>::type, z.data(), labels.data(), ignore, loss.data(), grad, problem.shape,
+                              sequential());
+    };
+    run(nullptr);
+    CHECK(loss == result.loss);
+    CHECK(z == problem.z && labels == problem.labels && result.loss.untouched() && result.grad.untouched());
+    run(z.data());
+    CHECK(loss == result.loss && z == result.grad);
+}
+
+template <class S> void check_loss_target(const Problem<S>& problem) {
+    const Array<S> z = problem.z, q = problem.q;
+    Array<S> over_z = problem.z, over_q = problem.q;
+    const Loss<S> result(problem, sequential());
+    for_each_row(problem, [&](std::int64_t r, const Row& row) { check_loss(problem, result, r, row, row.q); });
+    Array<Compute<S>> loss(problem.shape.rows());
+    const auto run = [&](const Array<S>& scores, const Array<S>& target, S* grad) {
+        zerotail::loss_target(Format<S>::type, scores.data(), target.data(), loss.data(), grad, problem.shape,
+                              sequential());
+        return loss == result.loss;
+    };
+    CHECK(run(z, q, nullptr));
+    CHECK(z == problem.z && q == problem.q && result.loss.untouched() && result.grad.untouched());
+    CHECK(run(over_z, q, over_z.data()) && over_z == result.grad);
+    CHECK(run(z, over_q, over_q.data()) && over_q == result.grad);
+}
+
+template <class F> void for_each_target(F&& run) {
+    for (const char* const* name = zerotail::targets(); *name; ++name) {
+        CHECK(zerotail::use_target(*name));
+        run();
+    }
+    CHECK(zerotail::use_target(*zerotail::targets()));
+}
+
+template <class S> void check_all(Shape shape, int shift, std::uint64_t seed) {
+    const Problem<S> problem(shape, shift, seed);
+    for_each_target([&] {
+        enter(problem);
+        const Array<S> p = check_sparsemax(problem);
+        const Thresholds<S> tau(problem, sequential());
+        check_threshold(problem, p, tau);
+        if (shape.inner == 1) check_compact(problem, p, tau);
+        check_jvp(problem, p);
+        const std::array ignore{no_label, std::int64_t{-100}, std::int64_t{0}};
+        check_loss_labels(problem, ignore[seed % ignore.size()]);
+        check_loss_target(problem);
+    });
+}
+
+// ---- rows over threads ----------------------------------------------------------------------------------------------
+
+// Everything that the core says of a problem.
+template <class S> struct Answers {
+    Array<S> p, jvp;
+    Thresholds<S> tau;
+    std::vector<Support<S>> support;
+    Loss<S> labels, target;
+
+    Answers(const Problem<S>& problem, const Parallel& parallel)
+        : p(problem.numbers()),
+          jvp(problem.numbers()),
+          tau(problem, parallel),
+          labels(problem, -100, parallel),
+          target(problem, parallel) {
+        const auto type = Format<S>::type;
+        zerotail::sparsemax(type, problem.z.data(), p.data(), problem.shape, parallel);
+        zerotail::jvp(type, p.data(), problem.v.data(), jvp.data(), problem.shape, parallel);
+        if (problem.shape.inner == 1) support.emplace_back(problem, tau, parallel);
+    }
+    bool operator==(const Answers& other) const {
+        for (std::size_t i = 0; i < support.size(); ++i)
+            if (!(support[i].values == other.support[i].values && support[i].indices == other.support[i].indices))
+                return false;
+        return p == other.p && jvp == other.jvp && tau.hi == other.tau.hi && tau.lo == other.tau.lo &&
+               tau.size == other.tau.size && labels.loss == other.labels.loss && labels.grad == other.labels.grad &&
+               target.loss == other.target.loss && target.grad == other.target.grad;
+    }
+};
+
+// Cuts rows into ranges that begin wherever they like, and takes the last one first, or each in a thread of its own.
+struct Odd {
+    bool threads;
+    std::atomic<std::int64_t> calls{0}, wrong{0}, rows{0};
+
+    explicit Odd(bool threads_) : threads(threads_) {}
+    Parallel parallel() { return {&Odd::run, this}; }
+
+    static void run(void* self, std::int64_t size, std::int64_t grain, Body body, void* context) {
+        Odd& odd = *static_cast<Odd*>(self);
+        ++odd.calls;
+        if (size < 1 || grain < 1 || size != odd.rows) ++odd.wrong;
+        std::vector<std::int64_t> ends{0};
+        for (std::int64_t more = 1; ends.back() < size; more += 2)
+            ends.push_back(std::min(size, ends.back() + grain + more));
+        std::vector<std::thread> running;
+        for (std::size_t i = ends.size() - 1; i > 0; --i) {
+            if (odd.threads) running.emplace_back(body, context, ends[i - 1], ends[i]);
+            else body(context, ends[i - 1], ends[i]);
+        }
+        for (std::thread& thread : running) thread.join();
+    }
+};
+
+template <class S> void check_parallel(Shape shape, std::uint64_t seed) {
+    const Problem<S> problem(shape, 0, seed);
+    for_each_target([&] {
+        enter(problem);
+        const Answers<S> expected(problem, sequential());
+        for (bool threads : {false, true}) {
+            Odd odd(threads);
+            odd.rows = shape.rows();
+            const Answers<S> answers(problem, odd.parallel());
+            CHECK(answers == expected);
+            CHECK(odd.calls == (shape.inner == 1 ? 6 : 5) && odd.wrong == 0);
+        }
+    });
+}
+
+template <class S> void check_pool(Shape shape) {
+    const Problem<S> problem(shape, 0, 1), other({shape.outer + 5, shape.cols - 1, shape.inner}, 0, 2);
+    enter(problem);
+    const Answers<S> expected(problem, sequential()), expected_other(other, sequential());
+    for (int threads : {1, 2, 3, 7, 2}) {
+        zerotail::set_num_threads(threads);
+        CHECK(zerotail::get_num_threads() == threads);
+        for (int i = 0; i < 5; ++i) CHECK(Answers<S>(problem, zerotail::pool()) == expected);
+    }
+    zerotail::set_num_threads(-1);
+    CHECK(zerotail::get_num_threads() == 1);
+
+    // Callers that meet: one has the pool, the others work for themselves.
+    zerotail::set_num_threads(3);
+    std::atomic<int> wrong{0}, done{0};
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 4; ++caller)
+        callers.emplace_back([&, caller] {
+            for (int i = 0; i < 8; ++i) {
+                const bool right = caller % 2 ? Answers<S>(problem, zerotail::pool()) == expected
+                                              : Answers<S>(other, zerotail::pool()) == expected_other;
+                if (!right) ++wrong;
+                ++done;
+            }
+        });
+    for (int i = 0; done < 32; ++i) {
+        zerotail::set_num_threads(1 + i % 4);
+        std::this_thread::yield();
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(wrong == 0);
+
+#if !defined(_WIN32)
+    // A child has none of its parent's threads.
+    zerotail::set_num_threads(3);
+    CHECK(Answers<S>(problem, zerotail::pool()) == expected);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        const bool right = zerotail::get_num_threads() == 3 && Answers<S>(problem, zerotail::pool()) == expected;
+        _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(Answers<S>(problem, zerotail::pool()) == expected);
+#endif
+}
+
+// ---- what is run ----------------------------------------------------------------------------------------------------
+
+void check_targets() {
+    const char* const* names = zerotail::targets();
+    std::vector<std::string> all;
+    for (; *names; ++names) all.emplace_back(*names);
+    CHECK(!all.empty() && all.back() == "baseline");
+    CHECK(std::find(all.begin(), all.end(), zerotail::target()) != all.end());
+    for (const std::string& name : all) CHECK(zerotail::use_target(name.c_str()) && name == zerotail::target());
+    CHECK(!zerotail::use_target("none of them") && all.back() == zerotail::target());
+}
+
+template <class S> void check_type() {
+    constexpr std::int64_t inners[] = {2, 3, 7, 16, 17, 40};
+    const auto layouts = [&](std::int64_t cols, std::uint64_t seed, std::size_t first, std::size_t step) {
+        check_all<S>({kind_count, cols, 1}, static_cast<int>(seed % 4), seed);
+        for (std::size_t i = first % std::size(inners); i < std::size(inners); i += step)
+            check_all<S>({(kind_count + inners[i] - 1) / inners[i], cols, inners[i]}, static_cast<int>((seed + i) % 3),
+                         seed);
+    };
+    std::uint64_t seed = 0;
+    for (std::int64_t cols = 0; cols <= 130; ++cols, ++seed) layouts(cols, seed, seed, cols % 8 < 2 ? 1 : 3);
+    // About whole blocks and whole chunks of both compute types.
+    for (std::int64_t cols : {257, 509, 511, 512, 513, 1023, 1024, 1025, 1026, 2047, 2048, 2049, 4097, 5000, 17000})
+        layouts(cols, seed, seed, std::size(inners)), ++seed;
+    for (Shape nothing : {Shape{0, 5, 1}, Shape{0, 2000, 1}, Shape{0, 0, 1}, Shape{3, 5, 0}, Shape{0, 5, 3}})
+        check_all<S>(nothing, 0, 0);
+
+    for (Shape shape : {Shape{33001, 1, 1}, Shape{11003, 3, 1}, Shape{701, 61, 1}, Shape{151, 300, 1},
+                        Shape{41, 1500, 1}, Shape{23, 5000, 1}, Shape{5, 33000, 1}, Shape{101, 61, 7},
+                        Shape{3, 300, 70}, Shape{1, 1500, 41}, Shape{7, 5000, 5}, Shape{2, 33000, 3}})
+        check_parallel<S>(shape, ++seed);
+}
+
+}  // namespace
+
+int main() {
+    check_targets();
+    check_type<float>();
+    check_type<double>();
+    check_type<Half>();
+    check_type<Bfloat>();
+    check_pool<float>({701, 61, 1});
+    check_pool<double>({3, 300, 70});
+    if (failures > most_printed) std::printf("... and %lld more\n", static_cast<long long>(failures - most_printed));
+    std::printf("%lld checks passed, %lld failed\n", static_cast<long long>(checks - failures),
+                static_cast<long long>(failures));
+    return checks == 0 || failures > 0;
+}

@@ -1,6 +1,7 @@
 // The core's C++ API, on every CPU target of this machine, without Python. Made to run under sanitizers.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -396,6 +397,28 @@ template <class S> void check_parallel(Shape shape, std::uint64_t seed) {
     });
 }
 
+// What the pool promises of every piece of work: each row once, in ranges of at least `grain`, all done on return.
+void check_ranges(std::int64_t size, std::int64_t grain) {
+    struct Marks {
+        std::vector<std::atomic<int>> rows;
+        std::int64_t grain;
+        std::atomic<int> small{0};
+    } marks{std::vector<std::atomic<int>>(static_cast<std::size_t>(size)), grain};
+    const Parallel pool = zerotail::pool();
+    pool.run(
+        pool.self, size, grain,
+        [](void* context, std::int64_t begin, std::int64_t end) {
+            Marks& m = *static_cast<Marks*>(context);
+            // Whoever does not wait for this does not see it.
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+            if (end - begin < m.grain && end != static_cast<std::int64_t>(m.rows.size())) ++m.small;
+            for (std::int64_t r = begin; r < end; ++r) ++m.rows[static_cast<std::size_t>(r)];
+        },
+        &marks);
+    const bool once = std::all_of(marks.rows.begin(), marks.rows.end(), [](const auto& n) { return n == 1; });
+    CHECK(once && marks.small == 0);
+}
+
 template <class S> void check_pool(Shape shape) {
     const Problem<S> problem(shape, 0, 1), other({shape.outer + 5, shape.cols - 1, shape.inner}, 0, 2);
     enter(problem);
@@ -403,6 +426,8 @@ template <class S> void check_pool(Shape shape) {
     for (int threads : {1, 2, 3, 7, 2}) {
         zerotail::set_num_threads(threads);
         CHECK(zerotail::get_num_threads() == threads);
+        for (std::int64_t size : {1, 15, 16, 17, 1000})
+            for (std::int64_t grain : {1, 16}) check_ranges(size, grain);
         for (int i = 0; i < 5; ++i) CHECK(Answers<S>(problem, zerotail::pool()) == expected);
     }
     zerotail::set_num_threads(-1);

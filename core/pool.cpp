@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -12,6 +13,8 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #if !defined(_WIN32)
 #include <pthread.h>
@@ -39,6 +42,39 @@ int cores() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+// Where a helper may run. Linux may wake a sleeping thread on the very core of its caller, even with another one idle, and
+// then it waits there until the caller is done: so it is told to wake elsewhere, and once awake may run anywhere again.
+#if defined(__linux__)
+class Place {
+public:
+    void here() {
+        thread = static_cast<pid_t>(syscall(SYS_gettid));
+        known = sched_getaffinity(0, sizeof all, &all) == 0;
+    }
+    void anywhere() const {
+        if (known) sched_setaffinity(0, sizeof all, &all);
+    }
+    void not_with_caller() const {
+        cpu_set_t mine;
+        const int core = sched_getcpu();
+        if (!known || core < 0 || sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+        CPU_CLR(core, &mine);
+        if (CPU_COUNT(&mine) > 0) sched_setaffinity(thread, sizeof mine, &mine);
+    }
+
+private:
+    cpu_set_t all;
+    pid_t thread = 0;
+    bool known = false;
+};
+#else
+struct Place {
+    void here() {}
+    void anywhere() const {}
+    void not_with_caller() const {}
+};
+#endif
+
 int default_threads() {
     for (const char* name : {"ZEROTAIL_NUM_THREADS", "OMP_NUM_THREADS"})
         if (const char* text = std::getenv(name)) {
@@ -60,16 +96,19 @@ public:
         // Four pieces a thread even out what the threads get of their cores; grains stay whole.
         const std::int64_t step = (pieces + 4 * wanted - 1) / (4 * wanted) * grain;
         const auto helpers = static_cast<int>(wanted - 1);
+        bool asleep = false;
         {
             std::lock_guard<std::mutex> hold(lock);
             work = {body, context, size, step};
             next.store(0, std::memory_order_relaxed);
             open = helpers;
-            while (started < helpers && start()) {
+            while (static_cast<int>(crew.size()) < helpers && start()) {
             }
+            for (const Helper& helper : crew)
+                if (helper.asleep) helper.place.not_with_caller(), asleep = true;
             generation.fetch_add(1, std::memory_order_release);
         }
-        if (sleeping.load() > 0) wake.notify_all();
+        if (asleep) wake.notify_all();
         take(work);
         // Nobody may join any more; those who did are nearly done.
         {
@@ -96,18 +135,24 @@ private:
         }
     }
 
+    struct Helper {
+        Place place;
+        bool asleep = false;
+    };
+
     bool start() {
         try {
-            std::thread([this] { serve(); }).detach();
+            std::thread([this, &self = crew.emplace_back()] { serve(self); }).detach();
         } catch (const std::system_error&) {
+            crew.pop_back();
             return false;  // fewer threads, the same result
         }
-        ++started;
         return true;
     }
 
-    void serve() {
+    void serve(Helper& self) {
         std::uint64_t seen = 0;
+        self.place.here();
         for (;;) {
             // A short while awake: the next call often follows at once.
             for (int i = 0; i < spins && generation.load(std::memory_order_acquire) == seen; ++i) relax();
@@ -115,9 +160,10 @@ private:
             {
                 std::unique_lock<std::mutex> hold(lock);
                 if (generation.load() == seen) {
-                    sleeping.fetch_add(1);
+                    self.asleep = true;
                     wake.wait(hold, [&] { return generation.load() != seen; });
-                    sleeping.fetch_sub(1);
+                    self.asleep = false;
+                    self.place.anywhere();
                 }
                 seen = generation.load();
                 if (open <= 0) continue;
@@ -137,8 +183,9 @@ private:
     Work work{};
     std::atomic<std::int64_t> next{0};
     std::atomic<std::uint64_t> generation{0};
-    std::atomic<int> active{0}, sleeping{0};
-    int open = 0, started = 0;
+    std::atomic<int> active{0};
+    std::deque<Helper> crew;  // they stay where they are
+    int open = 0;
 };
 
 // Never destroyed: its threads outlive main.

@@ -90,24 +90,37 @@ def settle(longest: float = 0.05) -> None:
             return
 
 
+def warm(call: Call, best: float, most: int = 20) -> None:
+    """Call until a call is about as fast as it was before.
+
+    A thread that slept may be woken on the core of the thread that waits for it, and stay there for some
+    calls: the time of the scheduler, not of the library.
+    """
+    for _ in range(most):
+        start = time.perf_counter()
+        call()
+        if time.perf_counter() - start <= 2 * best:
+            return
+
+
 def measure(
     providers: Mapping[str, Call], seconds: float, rounds: int, *, rest: bool, self_timed: bool = False
 ) -> dict[str, Times]:
     """Time all providers in rounds, each round in another order, until the time is used.
 
-    Each sample follows an untimed call of the same provider, which warms its code, threads and caches.
+    Samples follow an untimed call of the same provider, which warms its code, threads and caches. `rest` is
+    for providers with threads: they wait for those of the others to rest, and then take several samples.
     """
     clock = time.perf_counter
-    calls = {}
+    calls, best = {}, {}
     for name, call in providers.items():
-        calls[name] = 1
+        calls[name], best[name] = 1, math.inf
         if not self_timed:
-            best = math.inf
-            for _ in range(3):
+            for _ in range(10 if rest else 3):
                 start = clock()
                 call()
-                best = min(best, clock() - start)
-            calls[name] = max(1, round(SAMPLE / best))
+                best[name] = min(best[name], clock() - start)
+            calls[name] = max(1, round(SAMPLE / best[name]))
     samples: dict[str, list[float]] = {name: [] for name in providers}
     order = list(providers)
     shuffle = random.Random(0).shuffle
@@ -125,11 +138,13 @@ def measure(
                     continue
                 if rest:
                     settle()
-                call()
-                start = clock()
-                for _ in repeats:
+                    warm(call, best[name])
+                for _ in range(4 if rest else 1):
                     call()
-                samples[name].append((clock() - start) / len(repeats))
+                    start = clock()
+                    for _ in repeats:
+                        call()
+                    samples[name].append((clock() - start) / len(repeats))
             done += 1
     finally:
         if collecting:

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "bind_torch.hpp"
 #include "pool.hpp"
 #include "sparsemax.hpp"
 
@@ -147,22 +148,17 @@ bool py_jvp(nb::handle p, nb::handle v, nb::handle out, Py_ssize_t axis) {
 }
 
 // target: one int64 label a row, or a distribution of the type and shape of scores. loss: the compute type, one a row.
-bool py_loss(nb::handle scores, nb::handle target, nb::handle loss, nb::handle grad, Py_ssize_t axis) {
-    const View z(scores, false), q(target, false), l(loss, true), g(grad, true);
+bool py_loss(nb::handle scores, nb::handle target, nb::handle value, nb::handle grad, Py_ssize_t axis) {
+    const View z(scores, false), q(target, false), l(value, true), g(grad, true);
     Type type;
     Shape shape;
     if (!z.type(type) || !shape_along(z, axis, shape)) return false;
     if (!l.holds(type == Type::f64 ? 'd' : 'f') || l.size() != shape.rows() || !disjoint(z, l)) return false;
     if (!grad.is_none() && (!same_kind(z, g) || !overlap_is_safe(z, g) || !disjoint(l, g))) return false;
-    if (q.holds_int64() && q.size() == shape.rows()) {
-        run(z.size(), [&] {
-            loss_labels(type, z.data(), static_cast<const std::int64_t*>(q.data()), no_label, l.data(), g.data(), shape,
-                        pool());
-        });
-        return true;
-    }
-    if (!same_kind(z, q) || (g.held && !overlap_is_safe(q, g))) return false;
-    run(z.size(), [&] { loss_target(type, z.data(), q.data(), l.data(), g.data(), shape, pool()); });
+    LossTarget wanted = distribution(q.data());
+    if (q.holds_int64() && q.size() == shape.rows()) wanted = labels(static_cast<const std::int64_t*>(q.data()));
+    else if (!same_kind(z, q) || (g.held && !overlap_is_safe(q, g))) return false;
+    run(z.size(), [&] { loss(type, z.data(), wanted, {l.data(), g.data(), nullptr, nullptr}, shape, pool()); });
     return true;
 }
 
@@ -187,4 +183,5 @@ NB_MODULE(_core, m) {
     m.def("use_target", &use_target);
     m.def("set_num_threads", &set_num_threads);
     m.def("get_num_threads", &get_num_threads);
+    bind_torch(m);
 }

@@ -143,16 +143,16 @@ void jvp(Type type, const void* p, const void* v, void* out, Shape shape, const 
     for_rows(shape, parallel, [=](Rows rows) { run(p, v, out, rows); });
 }
 
-void loss_labels(Type type, const void* z, const std::int64_t* labels, std::int64_t ignore, void* loss, void* grad,
-                 Shape shape, const Parallel& parallel) {
+void loss(Type type, const void* z, LossTarget target, LossRows out, Shape shape, const Parallel& parallel) {
     const auto run = kernels().loss[static_cast<int>(type)];
-    for_rows(shape, parallel, [=](Rows rows) { run(z, labels, true, ignore, loss, grad, rows); });
+    for_rows(shape, parallel, [=](Rows rows) { run(z, target, out, rows); });
 }
 
-void loss_target(Type type, const void* z, const void* q, void* loss, void* grad, Shape shape,
-                 const Parallel& parallel) {
-    const auto run = kernels().loss[static_cast<int>(type)];
-    for_rows(shape, parallel, [=](Rows rows) { run(z, q, false, no_label, loss, grad, rows); });
+void loss_gradient(Type type, const void* z, LossTarget target, const void* hi, const void* lo, const void* v,
+                   void* grad, Shape shape, const Parallel& parallel) {
+    if (shape.cols == 0) return;
+    const auto run = kernels().loss_gradient[static_cast<int>(type)];
+    for_rows(shape, parallel, [=](Rows rows) { run(z, target, hi, lo, v, grad, rows); });
 }
 
 const char* const* targets() {

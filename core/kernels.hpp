@@ -23,9 +23,9 @@ struct Kernels {
     void (*compact[4])(const void* z, const void* hi, const void* lo, const std::int64_t* offsets, void* values,
                        std::int32_t* indices, Rows rows);
     void (*jvp[4])(const void* p, const void* v, void* out, Rows rows);
-    // `target` is labels where `labels` is true, else a distribution.
-    void (*loss[4])(const void* z, const void* target, bool labels, std::int64_t ignore, void* loss, void* grad,
-                    Rows rows);
+    void (*loss[4])(const void* z, LossTarget target, LossRows out, Rows rows);
+    void (*loss_gradient[4])(const void* z, LossTarget target, const void* hi, const void* lo, const void* v,
+                             void* grad, Rows rows);
 };
 
 namespace baseline { extern const Kernels kernels; }

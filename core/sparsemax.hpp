@@ -19,8 +19,18 @@ struct Shape {
     std::int64_t rows() const { return outer * inner; }
 };
 
-// Marks `ignore` as unused in Labels.
+// What a loss compares with: one label a row, or a distribution of the type and shape of the scores.
+struct LossTarget {
+    const void* values;
+    bool labels;
+    std::int64_t ignore;
+};
+
+// Marks LossTarget::ignore as unused.
 inline constexpr std::int64_t no_label = INT64_MIN;
+
+inline LossTarget labels(const std::int64_t* values, std::int64_t ignore = no_label) { return {values, true, ignore}; }
+inline LossTarget distribution(const void* values) { return {values, false, no_label}; }
 
 // p = sparsemax(z) (Eq. 2). p may be z itself.
 void sparsemax(Type type, const void* z, void* p, Shape shape, const Parallel& parallel);
@@ -37,14 +47,16 @@ void compact(Type type, const void* z, const void* hi, const void* lo, const std
 // J(z) v from p = sparsemax(z) (Eq. 14). out may be p or v.
 void jvp(Type type, const void* p, const void* v, void* out, Shape shape, const Parallel& parallel);
 
-// The loss of Eq. 20 and its gradient p - q (Eq. 19), one label a row. `loss` is of the compute type; `grad` is of
-// `type`, may be null, and may be z. A label outside of [0, cols) gives a NaN row; the label `ignore` gives zeros.
-void loss_labels(Type type, const void* z, const std::int64_t* labels, std::int64_t ignore, void* loss, void* grad,
-                 Shape shape, const Parallel& parallel);
+// The loss of Eqs. 20 and 26, one value a row, and what else is not null: its gradient p - q (Eqs. 19 and 27), and tau as
+// hi + lo. `grad` is of `type` and may be z or q, the others are of the compute type. A label outside of [0, cols) gives
+// a NaN row. A row that does not count, of the label `ignore` or a target of zeros, has loss and gradient 0 and hi = inf.
+struct LossRows { void *loss, *grad, *hi, *lo; };
+void loss(Type type, const void* z, LossTarget target, LossRows out, Shape shape, const Parallel& parallel);
 
-// The loss of Eq. 26 and its gradient p - q (Eq. 27); q is of `type` and has the shape of z. `grad` may be null, z or q.
-void loss_target(Type type, const void* z, const void* q, void* loss, void* grad, Shape shape,
-                 const Parallel& parallel);
+// v (p - q), the gradient of losses times v, one number of the compute type a row; hi and lo come from loss(). `grad`
+// may be z or q.
+void loss_gradient(Type type, const void* z, LossTarget target, const void* hi, const void* lo, const void* v,
+                   void* grad, Shape shape, const Parallel& parallel);
 
 // The CPU targets that this machine can run, best first; null at the end.
 const char* const* targets();

@@ -18,6 +18,7 @@ constexpr Kernels table(const char* name) {
         {run_compact<float>, run_compact<double>, run_compact<half>, run_compact<bfloat>},
         {run_jvp<float>, run_jvp<double>, run_jvp<half>, run_jvp<bfloat>},
         {run_loss<float>, run_loss<double>, run_loss<half>, run_loss<bfloat>},
+        {run_loss_gradient<float>, run_loss_gradient<double>, run_loss_gradient<half>, run_loss_gradient<bfloat>},
     };
 }
 

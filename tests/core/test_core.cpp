@@ -15,6 +15,7 @@
 #include "rows.hpp"
 
 using zerotail::Body;
+using zerotail::LossTarget;
 using zerotail::no_label;
 using zerotail::Parallel;
 using zerotail::sequential;
@@ -229,80 +230,125 @@ template <class S> void check_jvp(const Problem<S>& problem, const Array<S>& p) 
     CHECK(over_p == out && over_v == out);
 }
 
-// The loss of each row and its gradient, for labels or for target distributions.
+// The loss of each row, its gradient, tau, and the gradient once more, from tau and times a number a row.
 template <class S> struct Loss {
-    Array<Compute<S>> loss;
-    Array<S> grad;
+    Array<Compute<S>> loss, hi, lo, v;
+    Array<S> grad, product;
 
-    Loss(const Problem<S>& problem, std::int64_t ignore, const Parallel& parallel) : Loss(problem) {
-        zerotail::loss_labels(Format<S>::type, problem.z.data(), problem.labels.data(), ignore, loss.data(),
-                              grad.data(), problem.shape, parallel);
+    Loss(const Problem<S>& problem, const LossTarget& target, const Parallel& parallel)
+        : loss(problem.shape.rows(), problem.shift),
+          hi(problem.shape.rows(), problem.shift),
+          lo(problem.shape.rows(), problem.shift),
+          v(problem.shape.rows(), problem.shift),
+          grad(problem.numbers(), problem.shift),
+          product(problem.numbers(), problem.shift) {
+        constexpr Compute<S> factors[] = {1, Compute<S>(-0.3), 0, Compute<S>(2.5), Compute<S>(1e-6)};
+        for (std::int64_t r = 0; r < v.size(); ++r) v[r] = factors[r % 5];
+        zerotail::loss(Format<S>::type, problem.z.data(), target, {loss.data(), grad.data(), hi.data(), lo.data()},
+                       problem.shape, parallel);
+        multiply(problem, problem.z.data(), target, product.data(), parallel);
     }
-    Loss(const Problem<S>& problem, const Parallel& parallel) : Loss(problem) {
-        zerotail::loss_target(Format<S>::type, problem.z.data(), problem.q.data(), loss.data(), grad.data(),
-                              problem.shape, parallel);
+    void multiply(const Problem<S>& problem, const S* z, const LossTarget& target, S* to,
+                  const Parallel& parallel) const {
+        zerotail::loss_gradient(Format<S>::type, z, target, hi.data(), lo.data(), v.data(), to, problem.shape,
+                                parallel);
     }
-
-private:
-    explicit Loss(const Problem<S>& problem)
-        : loss(problem.shape.rows(), problem.shift), grad(problem.numbers(), problem.shift) {}
+    bool operator==(const Loss& other) const {
+        return loss == other.loss && grad == other.grad && hi == other.hi && lo == other.lo && product == other.product;
+    }
+    bool untouched() const {
+        return loss.untouched() && grad.untouched() && hi.untouched() && lo.untouched() && product.untouched();
+    }
 };
 
 template <class S>
-void check_loss(const Problem<S>& problem, const Loss<S>& result, std::int64_t r, const Row& row, const Numbers& q) {
-    double worst = 0;
-    for (std::size_t j = 0; j < q.size(); ++j)
-        worst = std::max(worst, off_entry<S>(problem.read(result.grad, r, static_cast<std::int64_t>(j)),
-                                             row.exact.p[j] - static_cast<long double>(q[j])));
+void check_loss(const Problem<S>& problem, const Loss<S>& result, const Thresholds<S>& tau, std::int64_t r,
+                const Row& row, const Numbers& q) {
+    double worst = 0, worst_product = 0;
+    const auto v = static_cast<double>(result.v[r]);
+    for (std::size_t j = 0; j < q.size(); ++j) {
+        const auto at = static_cast<std::int64_t>(j);
+        const long double exact = row.exact.p[j] - static_cast<long double>(q[j]);
+        worst = std::max(worst, off_entry<S>(problem.read(result.grad, r, at), exact));
+        worst_product =
+            std::max(worst_product, off_entry<S>(problem.read(result.product, r, at),
+                                                 static_cast<long double>(v) * exact, std::max(std::fabs(v), DBL_MIN)));
+    }
     CHECK_ERROR(worst, "the gradient");
+    CHECK_ERROR(worst_product, "the gradient times v");
     CHECK_ERROR(off_loss<S>(static_cast<double>(result.loss[r]), loss(row.z, row.exact, q)), "the loss");
+    const bool same = std::memcmp(&result.hi[r], &tau.hi[r], sizeof tau.hi[r]) == 0 && result.lo[r] == tau.lo[r];
+    CHECK(same);
 }
 
-template <class S> void check_loss_labels(const Problem<S>& problem, std::int64_t ignore) {
-    Array<S> z = problem.z;
+// A row that does not count, or has no loss: one value everywhere.
+template <class S, class F>
+void check_flat(const Problem<S>& problem, const Loss<S>& result, std::int64_t r, F&& right, Compute<S> hi) {
+    const Numbers grad = problem.read(result.grad, r), product = problem.read(result.product, r);
+    CHECK(right(static_cast<double>(result.loss[r])));
+    CHECK(std::all_of(grad.begin(), grad.end(), right) && std::all_of(product.begin(), product.end(), right));
+    const bool same = std::isnan(hi) ? std::isnan(result.hi[r]) : result.hi[r] == hi;
+    CHECK(same && result.lo[r] == 0);
+}
+
+bool is_nan(double x) { return std::isnan(x); }
+bool is_zero(double x) { return x == 0 && !std::signbit(x); }
+
+template <class S> void check_loss_labels(const Problem<S>& problem, const Thresholds<S>& tau, std::int64_t ignore) {
+    Array<S> z = problem.z, over_z = problem.z;
     const Array<std::int64_t> labels = problem.labels;
-    const Loss<S> result(problem, ignore, sequential());
+    const LossTarget target = zerotail::labels(labels.data(), ignore);
+    const Loss<S> result(problem, target, sequential());
     for_each_row(problem, [&](std::int64_t r, const Row& row) {
         const std::int64_t label = problem.labels[r];
-        const bool ignored = label == ignore && ignore != no_label;
-        if (!ignored && label >= 0 && label < problem.shape.cols) {
+        if (label == ignore && ignore != no_label) {
+            check_flat(problem, result, r, is_zero, std::numeric_limits<Compute<S>>::infinity());
+        } else if (label < 0 || label >= problem.shape.cols) {
+            check_flat(problem, result, r, is_nan, std::numeric_limits<Compute<S>>::quiet_NaN());
+        } else {
             Numbers q(row.z.size(), 0);
             q[static_cast<std::size_t>(label)] = 1;
-            check_loss(problem, result, r, row, q);
-            return;
+            check_loss(problem, result, tau, r, row, q);
         }
-        const Numbers grad = problem.read(result.grad, r);
-        const auto loss = static_cast<double>(result.loss[r]);
-        const auto right = [=](double x) { return ignored ? x == 0 && !std::signbit(x) : std::isnan(x); };
-        CHECK(right(loss) && std::all_of(grad.begin(), grad.end(), right));
     });
     Array<Compute<S>> loss(problem.shape.rows());
     const auto run = [&](S* grad) {
-        zerotail::loss_labels(Format<S>::type, z.data(), labels.data(), ignore, loss.data(), grad, problem.shape,
-                              sequential());
+        zerotail::loss(Format<S>::type, z.data(), target, {loss.data(), grad, nullptr, nullptr}, problem.shape,
+                       sequential());
     };
     run(nullptr);
     CHECK(loss == result.loss);
-    CHECK(z == problem.z && labels == problem.labels && result.loss.untouched() && result.grad.untouched());
+    CHECK(z == problem.z && labels == problem.labels && result.untouched());
     run(z.data());
     CHECK(loss == result.loss && z == result.grad);
+    result.multiply(problem, over_z.data(), target, over_z.data(), sequential());
+    CHECK(over_z == result.product);
 }
 
-template <class S> void check_loss_target(const Problem<S>& problem) {
+template <class S> void check_loss_target(const Problem<S>& problem, const Thresholds<S>& tau) {
     const Array<S> z = problem.z, q = problem.q;
     Array<S> over_z = problem.z, over_q = problem.q;
-    const Loss<S> result(problem, sequential());
-    for_each_row(problem, [&](std::int64_t r, const Row& row) { check_loss(problem, result, r, row, row.q); });
+    const Loss<S> result(problem, zerotail::distribution(q.data()), sequential());
+    for_each_row(problem, [&](std::int64_t r, const Row& row) {
+        const bool nothing = std::all_of(row.q.begin(), row.q.end(), is_zero);
+        if (nothing && row.exact.solved)
+            check_flat(problem, result, r, is_zero, std::numeric_limits<Compute<S>>::infinity());
+        else check_loss(problem, result, tau, r, row, row.q);
+    });
     Array<Compute<S>> loss(problem.shape.rows());
     const auto run = [&](const Array<S>& scores, const Array<S>& target, S* grad) {
-        zerotail::loss_target(Format<S>::type, scores.data(), target.data(), loss.data(), grad, problem.shape,
-                              sequential());
+        zerotail::loss(Format<S>::type, scores.data(), zerotail::distribution(target.data()),
+                       {loss.data(), grad, nullptr, nullptr}, problem.shape, sequential());
         return loss == result.loss;
     };
     CHECK(run(z, q, nullptr));
-    CHECK(z == problem.z && q == problem.q && result.loss.untouched() && result.grad.untouched());
+    CHECK(z == problem.z && q == problem.q && result.untouched());
     CHECK(run(over_z, q, over_z.data()) && over_z == result.grad);
     CHECK(run(z, over_q, over_q.data()) && over_q == result.grad);
+    Array<S> product_z = problem.z, product_q = q;
+    result.multiply(problem, product_z.data(), zerotail::distribution(q.data()), product_z.data(), sequential());
+    result.multiply(problem, z.data(), zerotail::distribution(product_q.data()), product_q.data(), sequential());
+    CHECK(product_z == result.product && product_q == result.product);
 }
 
 template <class F> void for_each_target(F&& run) {
@@ -323,8 +369,8 @@ template <class S> void check_all(Shape shape, int shift, std::uint64_t seed) {
         if (shape.inner == 1) check_compact(problem, p, tau);
         check_jvp(problem, p);
         const std::array ignore{no_label, std::int64_t{-100}, std::int64_t{0}};
-        check_loss_labels(problem, ignore[seed % ignore.size()]);
-        check_loss_target(problem);
+        check_loss_labels(problem, tau, ignore[seed % ignore.size()]);
+        check_loss_target(problem, tau);
     });
 }
 
@@ -341,8 +387,8 @@ template <class S> struct Answers {
         : p(problem.numbers()),
           jvp(problem.numbers()),
           tau(problem, parallel),
-          labels(problem, -100, parallel),
-          target(problem, parallel) {
+          labels(problem, zerotail::labels(problem.labels.data(), -100), parallel),
+          target(problem, zerotail::distribution(problem.q.data()), parallel) {
         const auto type = Format<S>::type;
         zerotail::sparsemax(type, problem.z.data(), p.data(), problem.shape, parallel);
         zerotail::jvp(type, p.data(), problem.v.data(), jvp.data(), problem.shape, parallel);
@@ -353,8 +399,7 @@ template <class S> struct Answers {
             if (!(support[i].values == other.support[i].values && support[i].indices == other.support[i].indices))
                 return false;
         return p == other.p && jvp == other.jvp && tau.hi == other.tau.hi && tau.lo == other.tau.lo &&
-               tau.size == other.tau.size && labels.loss == other.labels.loss && labels.grad == other.labels.grad &&
-               target.loss == other.target.loss && target.grad == other.target.grad;
+               tau.size == other.tau.size && labels == other.labels && target == other.target;
     }
 };
 
@@ -392,7 +437,7 @@ template <class S> void check_parallel(Shape shape, std::uint64_t seed) {
             odd.rows = shape.rows();
             const Answers<S> answers(problem, odd.parallel());
             CHECK(answers == expected);
-            CHECK(odd.calls == (shape.inner == 1 ? 6 : 5) && odd.wrong == 0);
+            CHECK(odd.calls == (shape.inner == 1 ? 8 : 7) && odd.wrong == 0);
         }
     });
 }

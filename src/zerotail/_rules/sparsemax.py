@@ -15,3 +15,17 @@ def jvp(p: Any, v: Any, xp: Any) -> Any:
 def jacobian(p: Any, xp: Any) -> Any:
     """J(z) = Diag(s) - s s^T / |S|, with s = [p > 0] (Eq. 12): row i is J e_i."""
     return jvp(p[..., None, :], xp.eye(p.shape[-1], dtype=p.dtype), xp)
+
+
+def threshold_jvp(p: Any, v: Any, xp: Any) -> Any:
+    """The derivative of tau along v: the mean of v over the support (Eq. 10). Keeps the last axis."""
+    on = p > 0
+    size = xp.where(on, xp.ones_like(p), 0).sum(axis=-1, keepdims=True)
+    return xp.where(on, v, 0).sum(axis=-1, keepdims=True) / size  # 0 / 0 where a row has no tau
+
+
+def threshold_vjp(p: Any, v: Any, xp: Any) -> Any:
+    """v times the gradient of tau: v / |S| on S, 0 off it (Eq. 10). v has one number a row."""
+    on = p > 0
+    size = xp.where(on, xp.ones_like(p), 0).sum(axis=-1, keepdims=True)
+    return xp.where(on, v / xp.where(size > 0, size, 1), p * 0)  # p * 0 keeps NaN rows NaN

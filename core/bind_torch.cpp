@@ -1,0 +1,445 @@
+// PyTorch's CPU kernels, registered through the stable C functions that libtorch exports.
+//
+// No header of torch is read and nothing is linked: Python passes the addresses once torch is imported, so one extension
+// serves NumPy alone and torch, at any version that has these functions. The operators' schemas are in torch/_ops.py.
+#include "bind_torch.hpp"
+
+#include <nanobind/ndarray.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "sparsemax.hpp"
+
+namespace nb = nanobind;
+
+namespace zerotail {
+namespace {
+
+struct OpaqueTensor;
+struct OpaqueLibrary;
+using Handle = OpaqueTensor*;
+using Library = OpaqueLibrary*;
+using Value = std::uint64_t;  // a handle or a number: one argument or result of a kernel
+using Status = std::int32_t;  // 0 is success
+using Kernel = void (*)(Value* stack, std::uint64_t inputs, std::uint64_t outputs);
+
+// What is used of libtorch. Each name is that of the function without its prefix, `aoti_torch_` or `torch_`.
+struct Functions {
+    Status (*get_data_ptr)(Handle, void**);
+    Status (*get_dim)(Handle, std::int64_t*);
+    Status (*get_sizes)(Handle, std::int64_t**);
+    Status (*get_dtype)(Handle, std::int32_t*);
+    Status (*is_contiguous)(Handle, bool*);
+    Status (*empty_strided)(std::int64_t dims, const std::int64_t* sizes, const std::int64_t* strides,
+                            std::int32_t dtype, std::int32_t device_type, std::int32_t device_index, Handle*);
+    Status (*delete_tensor_object)(Handle);
+    std::int32_t (*device_type_cpu)();
+    std::int32_t (*memory_format_contiguous_format)();
+    std::int32_t (*dtype_float32)();
+    std::int32_t (*dtype_float64)();
+    std::int32_t (*dtype_float16)();
+    std::int32_t (*dtype_bfloat16)();
+    std::int32_t (*dtype_int64)();
+    std::uint64_t (*abi_version)();
+    Status (*library_init_impl)(const char* space, const char* key, const char* file, std::uint32_t line, Library*);
+    Status (*library_impl)(Library, const char* name, Kernel, std::uint64_t version);
+    Status (*call_dispatcher)(const char* name, const char* overload, Value* stack, std::uint64_t version);
+    Status (*parallel_for)(std::int64_t begin, std::int64_t end, std::int64_t grain,
+                           void (*)(std::int64_t begin, std::int64_t end, void*), void*);
+};
+Functions torch;
+
+void must(Status status, const char* what) {
+    if (status != 0) throw std::runtime_error(std::string("zerotail: torch could not ") + what);
+}
+
+// Torch numbers its types; the four that the core reads, and int64.
+struct Types { std::int32_t of[4], int64; };
+Types types;
+
+constexpr std::size_t most_dims = 64;
+constexpr std::int64_t release_gil_above = 1 << 14;
+
+class Tensor {
+public:
+    // Takes what the dispatcher gives: the kernel owns its arguments.
+    static Tensor argument(Value value) {
+        Tensor given(reinterpret_cast<Handle>(value));
+        bool dense = false;
+        must(torch.is_contiguous(given.handle, &dense), "ask for a layout");
+        if (dense) return given;
+        std::array<Value, 2> stack{value, static_cast<Value>(torch.memory_format_contiguous_format())};
+        given.handle = nullptr;  // goes to the callee
+        must(torch.call_dispatcher("aten::contiguous", "", stack.data(), torch.abi_version()), "copy a tensor");
+        return Tensor(reinterpret_cast<Handle>(stack[0]));
+    }
+    static Tensor empty(std::int32_t dtype, const std::int64_t* sizes, std::size_t dims) {
+        if (dims > most_dims) throw std::runtime_error("zerotail: a tensor must have at most 64 dimensions");
+        std::array<std::int64_t, most_dims> strides;
+        std::int64_t step = 1;
+        for (std::size_t i = dims; i-- > 0; step *= sizes[i] > 1 ? sizes[i] : 1) strides[i] = step;
+        Handle made = nullptr;
+        must(torch.empty_strided(static_cast<std::int64_t>(dims), sizes, strides.data(), dtype, torch.device_type_cpu(),
+                                 0, &made),
+             "make a tensor");
+        return Tensor(made);
+    }
+    Tensor like() const { return empty(dtype(), sizes(), dims()); }
+
+    Tensor(Tensor&& other) noexcept : handle(other.handle) { other.handle = nullptr; }
+    Tensor(const Tensor&) = delete;
+    Tensor& operator=(const Tensor&) = delete;
+    Tensor& operator=(Tensor&&) = delete;
+    ~Tensor() {
+        if (handle) torch.delete_tensor_object(handle);
+    }
+
+    Value give() {
+        const Handle given = handle;
+        handle = nullptr;
+        return reinterpret_cast<Value>(given);
+    }
+    void* data() const {
+        void* at = nullptr;
+        must(torch.get_data_ptr(handle, &at), "find a tensor's numbers");
+        return at;
+    }
+    std::size_t dims() const {
+        std::int64_t n = 0;
+        must(torch.get_dim(handle, &n), "count dimensions");
+        return static_cast<std::size_t>(n);
+    }
+    const std::int64_t* sizes() const {
+        std::int64_t* at = nullptr;
+        must(torch.get_sizes(handle, &at), "find a tensor's shape");
+        return at;
+    }
+    std::int32_t dtype() const {
+        std::int32_t code = 0;
+        must(torch.get_dtype(handle, &code), "find a tensor's type");
+        return code;
+    }
+    Type type() const {
+        const std::int32_t code = dtype();
+        for (int i = 0; i < 4; ++i)
+            if (types.of[i] == code) return static_cast<Type>(i);
+        throw std::runtime_error("zerotail: input must be float32, float64, float16 or bfloat16");
+    }
+    std::int32_t compute_dtype() const {
+        return types.of[static_cast<int>(type() == Type::f64 ? Type::f64 : Type::f32)];
+    }
+    void must_be_like(const Tensor& other, const char* name) const {
+        bool same = dtype() == other.dtype() && dims() == other.dims();
+        for (std::size_t i = 0; same && i < dims(); ++i) same = sizes()[i] == other.sizes()[i];
+        if (!same)
+            throw std::runtime_error(std::string("zerotail: ") + name + " must have the shape and type of input");
+    }
+
+private:
+    explicit Tensor(Handle owned) : handle(owned) {}
+    Handle handle;
+};
+
+// Torch's threads. Groups of rows stay whole where the core asks for groups.
+Parallel threads() {
+    return {[](void*, std::int64_t size, std::int64_t grain, Body body, void* context) {
+                struct Work {
+                    Body body;
+                    void* context;
+                    std::int64_t size, group;
+                } work{body, context, size, grain % 16 == 0 ? 16 : 1};
+                must(torch.parallel_for(
+                         0, (size + work.group - 1) / work.group, grain / work.group,
+                         [](std::int64_t begin, std::int64_t end, void* at) {
+                             const Work& w = *static_cast<Work*>(at);
+                             end *= w.group;
+                             w.body(w.context, begin * w.group, end < w.size ? end : w.size);
+                         },
+                         &work),
+                     "run in parallel");
+            },
+            nullptr};
+}
+
+Shape along(const Tensor& tensor, std::int64_t dim) {
+    const auto dims = static_cast<std::int64_t>(tensor.dims());
+    if (dims == 0) return {1, 1, 1};
+    const std::int64_t* sizes = tensor.sizes();
+    if (dim < 0) dim += dims;
+    if (dim < 0 || dim >= dims) throw std::runtime_error("zerotail: dim is out of range");
+    Shape shape{1, sizes[dim], 1};
+    for (std::int64_t i = 0; i < dim; ++i) shape.outer *= sizes[i];
+    for (std::int64_t i = dim + 1; i < dims; ++i) shape.inner *= sizes[i];
+    return shape;
+}
+
+// One number a row, of the shape of `tensor` without `dim`.
+Tensor a_row(const Tensor& tensor, std::int64_t dim) {
+    std::array<std::int64_t, most_dims> sizes;
+    const std::int64_t* all = tensor.sizes();
+    std::size_t n = 0;
+    const auto dims = static_cast<std::int64_t>(tensor.dims());
+    for (std::int64_t i = 0; i < dims && n < most_dims; ++i)
+        if (i != (dim < 0 ? dim + dims : dim)) sizes[n++] = all[i];
+    return Tensor::empty(tensor.compute_dtype(), sizes.data(), n);
+}
+
+// sparsemax(Tensor input, int dim) -> Tensor
+void op_sparsemax(Value* stack, std::uint64_t, std::uint64_t) {
+    const Tensor z = Tensor::argument(stack[0]);
+    const auto dim = static_cast<std::int64_t>(stack[1]);
+    Tensor p = z.like();
+    sparsemax(z.type(), z.data(), p.data(), along(z, dim), threads());
+    stack[0] = p.give();
+}
+
+// sparsemax_jvp(Tensor p, Tensor v, int dim) -> Tensor
+void op_jvp(Value* stack, std::uint64_t, std::uint64_t) {
+    const Tensor p = Tensor::argument(stack[0]), v = Tensor::argument(stack[1]);
+    const auto dim = static_cast<std::int64_t>(stack[2]);
+    v.must_be_like(p, "v");
+    Tensor out = p.like();
+    jvp(p.type(), p.data(), v.data(), out.data(), along(p, dim), threads());
+    stack[0] = out.give();
+}
+
+// threshold(Tensor input, int dim) -> (Tensor hi, Tensor lo)
+void op_threshold(Value* stack, std::uint64_t, std::uint64_t) {
+    const Tensor z = Tensor::argument(stack[0]);
+    const auto dim = static_cast<std::int64_t>(stack[1]);
+    Tensor hi = a_row(z, dim), lo = a_row(z, dim);
+    threshold(z.type(), z.data(), hi.data(), lo.data(), nullptr, along(z, dim), threads());
+    stack[0] = hi.give();
+    stack[1] = lo.give();
+}
+
+LossTarget wanted(const Tensor& z, const Tensor& target, const Shape& shape, std::int64_t ignore) {
+    if (target.dtype() != types.int64) {
+        target.must_be_like(z, "target");
+        return distribution(target.data());
+    }
+    const auto* values = static_cast<const std::int64_t*>(target.data());
+    std::int64_t count = 1;
+    for (std::size_t i = 0; i < target.dims(); ++i) count *= target.sizes()[i];
+    if (count != shape.rows()) throw std::runtime_error("zerotail: target must be one label a row");
+    for (std::int64_t i = 0; i < count; ++i)
+        if (values[i] != ignore && (values[i] < 0 || values[i] >= shape.cols))
+            throw std::out_of_range("target must be labels in [0, " + std::to_string(shape.cols) +
+                                    ") or ignore_index=" + std::to_string(ignore) + "; got " +
+                                    std::to_string(values[i]));
+    return labels(values, ignore);
+}
+
+// sparsemax_loss(Tensor input, Tensor target, int dim, int ignore_index) -> (Tensor loss, Tensor hi, Tensor lo)
+void op_loss(Value* stack, std::uint64_t, std::uint64_t) {
+    const Tensor z = Tensor::argument(stack[0]), target = Tensor::argument(stack[1]);
+    const auto dim = static_cast<std::int64_t>(stack[2]), ignore = static_cast<std::int64_t>(stack[3]);
+    const Shape shape = along(z, dim);
+    const LossTarget q = wanted(z, target, shape, ignore);
+    Tensor value = a_row(z, dim), hi = a_row(z, dim), lo = a_row(z, dim);
+    loss(z.type(), z.data(), q, {value.data(), nullptr, hi.data(), lo.data()}, shape, threads());
+    stack[0] = value.give();
+    stack[1] = hi.give();
+    stack[2] = lo.give();
+}
+
+// sparsemax_loss_gradient(Tensor input, Tensor target, Tensor hi, Tensor lo, Tensor v, int dim, int ignore_index) -> Tensor
+void op_loss_gradient(Value* stack, std::uint64_t, std::uint64_t) {
+    const Tensor z = Tensor::argument(stack[0]), target = Tensor::argument(stack[1]), hi = Tensor::argument(stack[2]),
+                 lo = Tensor::argument(stack[3]), v = Tensor::argument(stack[4]);
+    const auto dim = static_cast<std::int64_t>(stack[5]), ignore = static_cast<std::int64_t>(stack[6]);
+    const Shape shape = along(z, dim);
+    const LossTarget q = wanted(z, target, shape, ignore);
+    const Tensor rows = a_row(z, dim);
+    hi.must_be_like(rows, "hi"), lo.must_be_like(rows, "lo"), v.must_be_like(rows, "v");
+    Tensor grad = z.like();
+    loss_gradient(z.type(), z.data(), q, hi.data(), lo.data(), v.data(), grad.data(), shape, threads());
+    stack[0] = grad.give();
+}
+
+template <class F> void find(const nb::callable& address, const char* name, F& function) {
+    function = reinterpret_cast<F>(nb::cast<std::uintptr_t>(address(name)));
+}
+
+// address(name): where a function of libtorch is. Once a process.
+void register_kernels(const nb::callable& address) {
+#define FIND(prefix, name) find(address, prefix #name, torch.name)
+    FIND("aoti_torch_", get_data_ptr);
+    FIND("aoti_torch_", get_dim);
+    FIND("aoti_torch_", get_sizes);
+    FIND("aoti_torch_", get_dtype);
+    FIND("aoti_torch_", is_contiguous);
+    FIND("aoti_torch_", empty_strided);
+    FIND("aoti_torch_", delete_tensor_object);
+    FIND("aoti_torch_", device_type_cpu);
+    FIND("aoti_torch_", memory_format_contiguous_format);
+    FIND("aoti_torch_", dtype_float32);
+    FIND("aoti_torch_", dtype_float64);
+    FIND("aoti_torch_", dtype_float16);
+    FIND("aoti_torch_", dtype_bfloat16);
+    FIND("aoti_torch_", dtype_int64);
+    FIND("aoti_torch_", abi_version);
+    FIND("aoti_torch_", library_init_impl);
+    FIND("torch_", library_impl);
+    FIND("torch_", call_dispatcher);
+    FIND("torch_", parallel_for);
+#undef FIND
+    types = {{torch.dtype_float32(), torch.dtype_float64(), torch.dtype_float16(), torch.dtype_bfloat16()},
+             torch.dtype_int64()};
+    constexpr std::pair<const char*, Kernel> ops[] = {{"sparsemax", op_sparsemax},
+                                                      {"sparsemax_jvp", op_jvp},
+                                                      {"threshold", op_threshold},
+                                                      {"sparsemax_loss", op_loss},
+                                                      {"sparsemax_loss_gradient", op_loss_gradient}};
+    static Library library = nullptr;  // the registration lasts as long as this does
+    must(torch.library_init_impl("zerotail", "CPU", "bind_torch.cpp", 0, &library), "open a library");
+    for (const auto& [name, kernel] : ops)
+        must(torch.library_impl(library, name, kernel, torch.abi_version()), "register a kernel");
+}
+
+// ---- the direct call ------------------------------------------------------------------------------------------------
+//
+// The dispatcher costs more than a small row. A plain tensor outside of every mode and transform needs none of it: torch
+// offers a table of functions that show a tensor's memory and make a new tensor (DLPack's exchange API).
+
+using DLTensor = nb::dlpack::dltensor;
+
+struct ManagedTensor {
+    std::uint32_t major, minor;
+    void* context;
+    void (*deleter)(ManagedTensor*);
+    std::uint64_t flags;
+    DLTensor tensor;
+};
+
+struct Exchange {
+    std::uint32_t major, minor;
+    Exchange* older;
+    int (*make)(DLTensor* prototype, ManagedTensor** out, void* context,
+                void (*fail)(void* context, const char* kind, const char* message));
+    int (*managed)(void* object, ManagedTensor** out);
+    int (*wrap)(ManagedTensor* tensor, void** out);
+    int (*view)(void* object, DLTensor* out);
+    int (*stream)(std::int32_t device_type, std::int32_t device, void** out);
+};
+
+// Of the module torch and what it holds: alive as long as the process.
+struct Direct {
+    const Exchange* exchange = nullptr;
+    PyObject *tensor, *transforms, *modes, *grad_enabled, *forward_mode;
+    PyObject *requires_grad, *is_neg, *is_zero, *level;
+};
+Direct direct;
+
+bool is_true(PyObject* owned) {
+    const bool yes = owned == Py_True;
+    Py_XDECREF(owned);
+    return yes;
+}
+bool is_none(PyObject* owned) {
+    const bool yes = owned == Py_None;
+    Py_XDECREF(owned);
+    return yes;
+}
+bool is_number(PyObject* owned, long n) {
+    const bool yes = owned && PyLong_CheckExact(owned) && PyLong_AsLong(owned) == n;
+    Py_XDECREF(owned);
+    return yes;
+}
+
+bool is_plain(PyObject* x) {
+    return is_none(PyObject_CallNoArgs(direct.transforms)) && is_number(PyObject_CallNoArgs(direct.modes), 0) &&
+           is_number(PyObject_GetAttr(direct.forward_mode, direct.level), -1) &&
+           !(is_true(PyObject_GetAttr(x, direct.requires_grad)) && is_true(PyObject_CallNoArgs(direct.grad_enabled))) &&
+           !is_true(PyObject_CallMethodNoArgs(x, direct.is_neg)) &&
+           !is_true(PyObject_CallMethodNoArgs(x, direct.is_zero));
+}
+
+bool type_of(nb::dlpack::dtype dtype, Type& type) {
+    using Code = nb::dlpack::dtype_code;
+    if (dtype.lanes != 1) return false;
+    if (dtype.code == static_cast<std::uint8_t>(Code::Float)) {
+        if (dtype.bits == 32) return type = Type::f32, true;
+        if (dtype.bits == 64) return type = Type::f64, true;
+        if (dtype.bits == 16) return type = Type::f16, true;
+    }
+    if (dtype.code == static_cast<std::uint8_t>(Code::Bfloat) && dtype.bits == 16) return type = Type::bf16, true;
+    return false;
+}
+
+bool is_dense(const DLTensor& x) {
+    std::int64_t step = 1;
+    for (std::int32_t i = x.ndim; i-- > 0; step *= x.shape[i])
+        if (x.shape[i] != 1 && x.strides[i] != step) return false;
+    return true;
+}
+
+// sparsemax(input, dim), or None where that is not all: then the operator is to be called, or says what is wrong.
+nb::object direct_sparsemax(nb::handle input, nb::handle dimension) {
+    if (!direct.exchange || Py_TYPE(input.ptr()) != reinterpret_cast<PyTypeObject*>(direct.tensor) ||
+        !PyLong_CheckExact(dimension.ptr()) || !is_plain(input.ptr()))
+        return nb::none();
+    DLTensor z;
+    Type type;
+    Py_ssize_t dim = PyLong_AsSsize_t(dimension.ptr());
+    if (direct.exchange->view(input.ptr(), &z) != 0 || PyErr_Occurred()) {
+        PyErr_Clear();
+        return nb::none();
+    }
+    if (dim < 0) dim += z.ndim;
+    if (z.device.device_type != nb::device::cpu::value || !type_of(z.dtype, type) || !is_dense(z) || dim < 0 ||
+        dim >= z.ndim)
+        return nb::none();
+    Shape shape{1, z.shape[dim], 1};
+    for (Py_ssize_t i = 0; i < dim; ++i) shape.outer *= z.shape[i];
+    for (Py_ssize_t i = dim + 1; i < z.ndim; ++i) shape.inner *= z.shape[i];
+
+    ManagedTensor* p = nullptr;
+    const auto fail = [](void*, const char*, const char* message) { PyErr_SetString(PyExc_RuntimeError, message); };
+    if (direct.exchange->make(&z, &p, nullptr, fail) != 0) throw nb::python_error();
+    const auto start = [](const DLTensor& x) { return static_cast<char*>(x.data) + x.byte_offset; };
+    const auto work = [&] { sparsemax(type, start(z), start(p->tensor), shape, threads()); };
+    if (shape.rows() * shape.cols > release_gil_above) {
+        nb::gil_scoped_release nogil;
+        work();
+    } else {
+        work();
+    }
+    void* out = nullptr;
+    if (direct.exchange->wrap(p, &out) != 0) throw nb::python_error();
+    return nb::steal(static_cast<PyObject*>(out));
+}
+
+// What the direct call asks of torch; without it, or with another version of the table, there is none.
+void enable_direct(nb::handle torch_module) {
+    const nb::object type = torch_module.attr("Tensor"), c = torch_module.attr("_C");
+    const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
+    if (!PyCapsule_CheckExact(capsule.ptr())) return;
+    const auto* exchange = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    if (!exchange) throw nb::python_error();
+    if (exchange->major != 1 || !exchange->view) return;
+    direct.tensor = nb::object(type).release().ptr();
+    direct.transforms = nb::object(c.attr("_functorch").attr("peek_interpreter_stack")).release().ptr();
+    direct.modes = nb::object(c.attr("_len_torch_dispatch_stack")).release().ptr();
+    direct.grad_enabled = nb::object(torch_module.attr("is_grad_enabled")).release().ptr();
+    direct.forward_mode = nb::object(torch_module.attr("autograd").attr("forward_ad")).release().ptr();
+    direct.requires_grad = PyUnicode_InternFromString("requires_grad");
+    direct.is_neg = PyUnicode_InternFromString("is_neg");
+    direct.is_zero = PyUnicode_InternFromString("_is_zerotensor");
+    direct.level = PyUnicode_InternFromString("_current_level");
+    direct.exchange = exchange;
+}
+
+}  // namespace
+
+void bind_torch(nb::module_& module) {
+    module.def("register_torch", [](nb::handle torch_module, const nb::callable& address) {
+        register_kernels(address);
+        enable_direct(torch_module);
+    });
+    module.def("torch_sparsemax", &direct_sparsemax);
+}
+
+}  // namespace zerotail

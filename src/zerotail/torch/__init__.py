@@ -1,0 +1,36 @@
+"""Sparsemax for PyTorch: `torch.softmax` and `F.cross_entropy` with exact zeros.
+
+Needs PyTorch 2.10 or later: `pip install "zerotail[torch]"`.
+"""
+
+
+def _require() -> None:
+    from .._check import extra
+
+    torch = extra("torch", "torch", "zerotail.torch")
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if release < (2, 10):
+        raise ImportError(f"zerotail.torch needs PyTorch 2.10 or later; got {torch.__version__}")
+
+
+_require()
+
+from .functional import (  # noqa: E402 - after its requirements are met
+    binary_sparsemax,
+    binary_sparsemax_loss,
+    sparsemax,
+    sparsemax_loss,
+    threshold,
+)
+from .nn import BinarySparsemaxLoss, Sparsemax, SparsemaxLoss  # noqa: E402
+
+__all__ = [
+    "BinarySparsemaxLoss",
+    "Sparsemax",
+    "SparsemaxLoss",
+    "binary_sparsemax",
+    "binary_sparsemax_loss",
+    "sparsemax",
+    "sparsemax_loss",
+    "threshold",
+]

@@ -1,0 +1,170 @@
+"""Argument checks of the PyTorch front end.
+
+Every error message stands here, in one form: *argument* must *requirement*; got *value*. The exceptions are
+those that `torch.softmax` and `F.cross_entropy` raise for the same mistake.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLOATING = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def tensor(value: Any, name: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a Tensor; got {type(value).__name__}")
+
+
+def floating(value: Tensor, name: str) -> None:
+    if value.dtype not in FLOATING:
+        raise NotImplementedError(
+            f"{name} must be float32, float64, float16 or bfloat16 (or give dtype=); got {value.dtype}"
+        )
+
+
+def dtype(value: Any) -> None:
+    if not isinstance(value, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype; got {type(value).__name__}")
+    if value not in FLOATING:
+        raise NotImplementedError(f"dtype must be float32, float64, float16 or bfloat16; got {value}")
+
+
+def dim(value: Any, dims: int) -> int:
+    """A dimension counted from the front. A tensor without any counts as one of one score."""
+    try:
+        index = operator.index(value)
+    except TypeError:
+        index = None
+    if index is None or isinstance(value, bool):
+        raise TypeError(f"dim must be an integer; got {value!r}")
+    dims = max(dims, 1)
+    if not -dims <= index < dims:
+        raise IndexError(f"dim must be in [{-dims}, {dims}) for input of {dims} dimensions; got {index}")
+    return index % dims
+
+
+def same_device(value: Tensor, name: str, input: Tensor) -> None:
+    if value.device != input.device:
+        raise RuntimeError(f"{name} must be on the device of input, {input.device}; got {value.device}")
+
+
+def mask(value: Any, input: Tensor) -> None:
+    tensor(value, "mask")
+    if value.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean; got {value.dtype}")
+    same_device(value, "mask", input)
+    try:
+        fits = torch.broadcast_shapes(value.shape, input.shape) == input.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise RuntimeError(
+            f"mask must broadcast to input of shape {tuple(input.shape)}; got shape {tuple(value.shape)}"
+        )
+
+
+def class_dim(input: Tensor) -> int:
+    return 1 if input.dim() > 1 else 0
+
+
+def loss_target(input: Tensor, target: Tensor, ignore_index: int) -> bool:
+    """Whether the target holds labels; else probabilities. As `F.cross_entropy`, by the shapes."""
+    tensor(input, "input")
+    tensor(target, "target")
+    if input.dtype not in FLOATING:
+        raise NotImplementedError(f"input must be float32, float64, float16 or bfloat16; got {input.dtype}")
+    same_device(target, "target", input)
+    index(ignore_index)
+    if target.shape == input.shape:
+        if not target.is_floating_point():
+            raise RuntimeError(
+                "target must be probabilities of a floating-point type where it has the shape of input; "
+                f"got {target.dtype}"
+            )
+        if ignore_index >= 0:
+            raise RuntimeError(
+                f"ignore_index must be negative where target holds probabilities; got {ignore_index}"
+            )
+        return False
+    shape = list(input.shape)
+    del shape[class_dim(input)]
+    if input.dim() > 1 and target.dim() and target.shape[0] != input.shape[0]:
+        raise ValueError(_target_shape(input, target, shape))
+    if list(target.shape) != shape and not (input.dim() == 1 and target.shape == (1,)):
+        raise RuntimeError(_target_shape(input, target, shape))
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"target must be labels of type int64 or uint8; got {target.dtype}")
+    return True
+
+
+def _target_shape(input: Tensor, target: Tensor, rows: list[int]) -> str:
+    return (
+        f"target must be labels of shape {tuple(rows)} or probabilities of shape {tuple(input.shape)}; "
+        f"got shape {tuple(target.shape)}"
+    )
+
+
+def index(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise TypeError(f"ignore_index must be an integer; got {value!r}")
+
+
+def weight(value: Any, input: Tensor) -> None:
+    tensor(value, "weight")
+    classes = input.shape[class_dim(input)]
+    same_device(value, "weight", input)
+    if value.shape != (classes,):
+        raise RuntimeError(
+            f"weight must have one number for each of {classes} classes; got shape {tuple(value.shape)}"
+        )
+    if value.dtype != input.dtype:
+        raise RuntimeError(f"weight must have the type of input, {input.dtype}; got {value.dtype}")
+    if value.requires_grad:
+        raise RuntimeError("weight must not require a gradient; got requires_grad=True")
+
+
+def reduction(value: Any) -> None:
+    if value not in REDUCTIONS:
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum'; got {value!r}")
+
+
+def label_smoothing(value: Any) -> None:
+    if not 0 <= value <= 1:
+        raise RuntimeError(f"label_smoothing must be in [0, 1]; got {value}")
+
+
+def binary(input: Tensor, target: Tensor) -> None:
+    tensor(input, "input")
+    tensor(target, "target")
+    same_device(target, "target", input)
+    if target.shape != input.shape:
+        raise ValueError(
+            f"target must have the shape of input, {tuple(input.shape)}; got {tuple(target.shape)}"
+        )
+
+
+def labels(target: Tensor, wrong: Tensor, classes: int, ignore_index: int) -> None:
+    """Raise for the first wrong label, where it can be known now."""
+    if torch.compiler.is_compiling() or type(target) is not Tensor or not _is_real(target):
+        return
+    if not target.is_cpu:
+        torch._assert_async(~wrong.any(), f"target must be labels in [0, {classes})")
+    elif wrong.any():
+        raise IndexError(
+            f"target must be labels in [0, {classes}) or ignore_index={ignore_index}; got {target[wrong][0]}"
+        )
+
+
+def _is_real(value: Tensor) -> bool:
+    """Not inside of a transform or a mode, and not without numbers."""
+    return (
+        torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not value.is_meta
+    )

@@ -1,0 +1,304 @@
+"""The functions of the PyTorch front end."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from . import _check, _ops
+
+_direct = _core.torch_sparsemax
+_compiling = torch.compiler.is_compiling
+
+
+def sparsemax(
+    input: Tensor, dim: int = -1, *, mask: Tensor | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Project scores onto the probability simplex (Eq. 2), as `torch.softmax` but with exact zeros.
+
+    Differentiable in every mode of PyTorch: autograd and its second order, forward mode, `torch.func`,
+    `torch.compile`, `torch.export`.
+
+    Parameters
+    ----------
+    input : Tensor
+        float32, float64, float16 or bfloat16, of any shape and strides; () counts as one score. Scores of
+        -inf get probability 0.
+    dim : int, default -1
+        The dimension that sums to one.
+    mask : Tensor of bool, optional
+        True = takes part. Broadcasts to `input`. What is excluded gets 0, has gradient 0 and is never read; a
+        row with nothing left is zeros.
+    dtype : torch.dtype, optional
+        Cast `input` to it first, integers too.
+
+    Returns
+    -------
+    Tensor
+        Shape of `input`. NaN along `dim` where the scores that take part hold NaN or +inf, or are all -inf,
+        as softmax.
+
+    Notes
+    -----
+    The gradient is Eq. 14 with S = {p > 0}; at a tie, an element of Clarke's Jacobian. Under autocast the
+    type is the one that `torch.softmax` gives.
+
+    Examples
+    --------
+    >>> sparsemax(torch.tensor([1.0, 0.5, -1.0]))
+    tensor([0.7500, 0.2500, 0.0000])
+    >>> sparsemax(torch.tensor([1.0, 0.5, torch.nan]), mask=torch.tensor([True, True, False]))
+    tensor([0.7500, 0.2500, 0.0000])
+    """
+    if mask is None and dtype is None and not _compiling():
+        p: Tensor | None = _direct(input, dim)
+        if p is not None:
+            return p
+    return _sparsemax(input, dim, mask, dtype)
+
+
+def _sparsemax(input: Tensor, dim: int, mask: Tensor | None, dtype: torch.dtype | None) -> Tensor:
+    scores, dim = _prepared(input, dim, dtype)
+    if mask is None:
+        return _ops.sparsemax(scores, dim).view(input.shape)
+    _check.mask(mask, input)
+    mask = mask.expand(input.shape).view(scores.shape)
+    p = _ops.sparsemax(torch.where(mask, scores, -torch.inf), dim)
+    return torch.where(mask, p, 0).view(input.shape)
+
+
+def _prepared(input: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, int]:
+    """The scores as operators take them, with a dimension at least, and dim counted from the front."""
+    _check.tensor(input, "input")
+    dim = _check.dim(dim, input.dim())
+    if dtype is not None:
+        _check.dtype(dtype)
+        input = input.to(dtype)
+    _check.floating(input, "input")
+    if torch.is_autocast_enabled(input.device.type):
+        input = input.to(torch.softmax(input.detach().new_empty(0), 0).dtype)
+    return (input if input.dim() else input.unsqueeze(0)), dim
+
+
+def threshold(input: Tensor, dim: int = -1) -> Tensor:
+    """Find the tau for which sparsemax is max(input - tau, 0) (Eq. 4).
+
+    Differentiable like `sparsemax`: the gradient of tau is 1 / |S| on the support S (Eq. 10).
+
+    Parameters
+    ----------
+    input : Tensor
+        As in `sparsemax`.
+    dim : int, default -1
+        The dimension along which sparsemax sums to one.
+
+    Returns
+    -------
+    Tensor
+        One number a row: the shape of `input` without `dim`. NaN where a row is empty or is NaN in
+        `sparsemax`.
+
+    Examples
+    --------
+    >>> threshold(torch.tensor([[1.0, 0.5, -1.0], [3.0, 0.0, 0.0]]))
+    tensor([0.2500, 2.0000])
+    """
+    scores, dim = _prepared(input, dim, None)
+    hi, _ = _ops.threshold(scores, dim)
+    return hi.to(scores.dtype)
+
+
+def sparsemax_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Measure how far scores are from a target (Eqs. 20 and 26): `F.cross_entropy` for sparsemax.
+
+    Convex, never negative, and 0 exactly where sparsemax(input) is the target: for a label, where its score
+    leads all others by at least 1. The gradient is sparsemax(input) - target.
+
+    Parameters
+    ----------
+    input : Tensor
+        Scores of shape (C,), (N, C) or (N, C, d1, ...), not probabilities.
+    target : Tensor
+        Labels: int64 (or uint8) in [0, C), of shape (), (N,) or (N, d1, ...). Or probabilities: floating
+        point, of the shape of `input`; that they sum to one is not checked. Differentiable in probabilities.
+    weight : Tensor, optional
+        A weight for each class, of shape (C,) and the type of `input`.
+    ignore_index : int, default -100
+        Rows of this label have loss and gradient 0 and do not count in the mean.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        The mean divides by the weights of the rows' labels; for probabilities by the number of rows. It is 0,
+        and not NaN, where no row counts.
+    label_smoothing : float, default 0.0
+        The part of the target that is spread over all classes.
+
+    Returns
+    -------
+    Tensor
+        A scalar, or the shape of the rows for "none"; the type of `input`. +inf where a score of -inf has a
+        positive target.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([[1.0, 0.5, -1.0], [3.0, 0.0, 0.0]])
+    >>> sparsemax_loss(scores, torch.tensor([1, 0]), reduction="none")
+    tensor([0.5625, 0.0000])
+    >>> sparsemax_loss(scores, torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+    tensor(0.0312)
+    """
+    is_labels = _check.loss_target(input, target, ignore_index)
+    _check.reduction(reduction)
+    _check.label_smoothing(label_smoothing)
+    if weight is not None:
+        _check.weight(weight, input)
+    dim = _check.class_dim(input)
+    dtype = input.dtype if is_labels else torch.promote_types(input.dtype, target.dtype)
+    if torch.is_autocast_enabled(input.device.type):  # as cross_entropy, on every device
+        dtype = torch.promote_types(dtype, torch.float32)
+    # Half types are rounded once, at the end.
+    plain = weight is None and not label_smoothing
+    wide = dtype if plain else _ops.compute(dtype)
+    scores = input.to(wide)
+    scale = None if weight is None else weight.to(wide)
+
+    number: Tensor | int
+    if is_labels:
+        labels = target.to(torch.int64).view(_rows_shape(input, dim))
+        rows, number = _label_rows(scores, labels, dim, scale, ignore_index, label_smoothing)
+    else:
+        q = target.to(wide)
+        if label_smoothing:
+            q = q * (1 - label_smoothing) + label_smoothing / input.shape[dim]
+        rows = _distribution_rows(scores, q, dim, scale)
+        number = max(rows.numel(), 1)
+    if reduction == "none":
+        return rows.to(dtype)
+    total = rows.sum()
+    if reduction == "mean":
+        total = total / number
+    return total.to(dtype)
+
+
+def _rows_shape(input: Tensor, dim: int) -> list[int]:
+    shape = list(input.shape)
+    del shape[dim]
+    return shape
+
+
+def _label_rows(
+    scores: Tensor, labels: Tensor, dim: int, weight: Tensor | None, ignore_index: int, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The loss of each row, and what the mean divides by: 1 where no row counts."""
+    cols = scores.shape[dim]
+    counts = labels != ignore_index
+    known = (labels >= 0) & (labels < cols)
+    if weight is None:
+        own = counts.to(_ops.compute(scores.dtype))
+    else:
+        own = torch.where(counts & known, weight[labels.clamp(0, max(cols - 1, 0))], 0)
+    if smoothing:
+        _check.labels(labels, counts & ~known, cols, ignore_index)
+        q = _ops.distribution(labels, scores, dim, ignore_index) * (1 - smoothing) + smoothing / cols
+        q = torch.where(known.unsqueeze(dim), q, torch.nan)
+        rows = _distribution_rows(scores, torch.where(counts.unsqueeze(dim), q, 0), dim, weight)
+    else:
+        # A label of weight 0 does not count, whatever its score is.
+        rows, _, _ = _ops.loss(
+            scores, torch.where(known & (own == 0), ignore_index, labels), dim, ignore_index
+        )
+        if weight is not None:
+            rows = rows * own
+    number = own.sum()
+    return rows, torch.where(number == 0, 1, number)
+
+
+def _distribution_rows(scores: Tensor, q: Tensor, dim: int, weight: Tensor | None) -> Tensor:
+    """s L(z; w q / s) with s = sum of w q, or L(z; q) without weights."""
+    if weight is None:
+        rows, _, _ = _ops.loss(scores, q, dim, -1)
+        return rows
+    shape = [1] * scores.dim()
+    shape[dim] = -1
+    q = q * weight.view(shape)
+    sums = q.sum(dim)
+    counts = sums != 0
+    rows, _, _ = _ops.loss(scores, q / torch.where(counts, sums, 1).unsqueeze(dim), dim, -1)
+    return torch.where(counts, sums * rows, 0)
+
+
+def binary_sparsemax(input: Tensor) -> Tensor:
+    """Give each score t its probability against a score of 0 (Eq. 6): (t + 1) / 2, between 0 and 1.
+
+    What the sigmoid is to softmax.
+
+    Parameters
+    ----------
+    input : Tensor
+        Floating point, any shape.
+
+    Returns
+    -------
+    Tensor
+        Shape and type of `input`. +inf gives 1 and -inf gives 0; NaN stays NaN. The derivative is 1/2 between
+        -1 and 1, and 0 elsewhere.
+
+    Examples
+    --------
+    >>> binary_sparsemax(torch.tensor([-3.0, 0.0, 0.5, 1.0]))
+    tensor([0.0000, 0.5000, 0.7500, 1.0000])
+    """
+    _check.tensor(input, "input")
+    _check.floating(input, "input")
+    ramp = input * 0.5 + 0.5
+    return torch.where(input >= 1, 1, torch.where(input <= -1, 0, ramp))
+
+
+def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Measure how far scores t are from probabilities y of the positive class: a Huber loss (Eq. 23).
+
+    It is `sparsemax_loss` of the scores (t, 0) and the probabilities (y, 1 - y): what
+    `F.binary_cross_entropy_with_logits` is to the cross-entropy.
+
+    Parameters
+    ----------
+    input : Tensor
+        Scores, floating point, any shape.
+    target : Tensor
+        In [0, 1], which is not checked, of the shape of `input`; labels are 0 and 1.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        The mean of no score is 0.
+
+    Returns
+    -------
+    Tensor
+        A scalar, or the shape of `input` for "none". An infinite score costs nothing if the target is the 0
+        or 1 on its side, else +inf.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([-3.0, 0.0, 0.5, 1.0])
+    >>> binary_sparsemax_loss(scores, torch.ones(4), reduction="none")
+    tensor([3.0000, 0.2500, 0.0625, 0.0000])
+    """
+    _check.binary(input, target)
+    _check.reduction(reduction)
+    dtype = input.dtype
+    t = input.to(_ops.compute(dtype))
+    y = target.to(t.dtype)
+    # Three pieces; each sees only scores of its own, so that no infinity meets a zero.
+    middle = (binary_sparsemax(t.clamp(-1, 1)) - y) ** 2
+    right = (1 - y) ** 2 + torch.where(y < 1, (1 - y) * (torch.where(y < 1, t, 1) - 1), 0)
+    left = y**2 + torch.where(y > 0, y * (-1 - torch.where(y > 0, t, -1)), 0)
+    rows = torch.where(t >= 1, right, torch.where(t <= -1, left, middle))
+    if reduction == "none":
+        return rows.to(dtype)
+    total = rows.sum()
+    return (total / max(rows.numel(), 1) if reduction == "mean" else total).to(dtype)

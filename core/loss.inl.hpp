@@ -133,7 +133,7 @@ template <class S> struct TargetLoss {
         if (out.shape.inner == 1) values[0] = sum.total(), set = set != 0;
         else sum.each(values);
         for (int i = 0; i < count; ++i) {
-            if (hi[i] == hi[i] && !(set >> i & 1u)) out.fill(row + i, at + i, T(0), infinity<T>);
+            if (!(set >> i & 1u)) out.fill(row + i, at + i, T(0), infinity<T>);
             else out.put(row + i, static_cast<T>(values[i]), hi[i], minus_lo[i]);
         }
     }

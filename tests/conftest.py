@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -57,8 +58,12 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    zt = importlib.import_module("zerotail")
-    before = zt.get_num_threads()
-    zt.set_num_threads(request.param)
+    libraries = [importlib.import_module("zerotail")]
+    if "torch" in sys.modules:
+        libraries.append(sys.modules["torch"])
+    before = [library.get_num_threads() for library in libraries]
+    for library in libraries:
+        library.set_num_threads(request.param)
     yield request.param
-    zt.set_num_threads(before)
+    for library, count in zip(libraries, before, strict=True):
+        library.set_num_threads(count)

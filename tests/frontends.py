@@ -7,6 +7,7 @@ front end is a class like `NumPy` and an entry in `KINDS`; what it cannot do it 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from typing import Any
 
@@ -173,7 +174,105 @@ class Upright(NumPy):
         return np.moveaxis(NumPy(self.dtype).gradient(z, target, axis=0), 0, axis)
 
 
-KINDS: tuple[type[Frontend], ...] = (NumPy, Upright)
+class Torch(Frontend):
+    """PyTorch on the CPU: the direct call, autograd, forward mode and `torch.func` in turn."""
+
+    name = "torch"
+    can = frozenset({"where", "tau", "target", "binary"})
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(dtype)
+        self.torch = importlib.import_module("torch")
+        self.zt = importlib.import_module("zerotail.torch")
+
+    def tensor(self, x: np.ndarray) -> Any:
+        """Over the same memory, where torch can have it so."""
+        readable = x.flags.writeable and x.flags.aligned and min(x.strides, default=0) >= 0
+        x = x if readable else x.copy()
+        if x.dtype.name == "bfloat16":
+            return self.torch.from_numpy(x.view(np.int16)).view(self.torch.bfloat16)
+        return self.torch.from_numpy(x)
+
+    def numpy(self, x: Any) -> np.ndarray:
+        assert x.dtype == self.tensor(np.zeros(0, self.dtype)).dtype
+        x = x.detach()
+        if x.dtype == self.torch.bfloat16:
+            return x.view(self.torch.int16).numpy().view(self.dtype)
+        return x.numpy()
+
+    def sparsemax(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        x = self.tensor(z)
+        mask = None if where is None else self.torch.from_numpy(np.array(where))
+        poison(z.shape, z.dtype)
+        p = self.zt.sparsemax(x, axis, mask=mask)
+        assert p.is_contiguous()
+        recorded = self.zt.sparsemax(x.detach().requires_grad_(), axis, mask=mask)
+        assert recorded.requires_grad
+        same = self.numpy(recorded).tobytes() == self.numpy(p).tobytes()
+        assert same, "with and without a gradient differ"
+        return self.numpy(p)
+
+    def threshold(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        x = self.tensor(z)
+        if where is not None:
+            x = self.torch.where(self.torch.from_numpy(np.array(where)), x, -self.torch.inf)
+        return self.numpy(self.zt.threshold(x, axis))
+
+    def jvp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        def f(x: Any) -> Any:
+            return self.zt.sparsemax(x, axis)
+
+        _, product = self.torch.func.jvp(f, (self.tensor(z),), (self.tensor(v),))
+        return self.numpy(product)
+
+    def vjp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        x = self.tensor(z).detach().requires_grad_()
+        p = self.zt.sparsemax(x, axis)
+        poison(z.shape, z.dtype)
+        (product,) = self.torch.autograd.grad(p, x, self.tensor(v))
+        return self.numpy(product)
+
+    def jacobian(self, z: np.ndarray) -> np.ndarray:
+        rows = self.tensor(z).reshape(-1, z.shape[-1])
+        return self.numpy(self.torch.func.vmap(self.torch.func.jacrev(self.zt.sparsemax))(rows)).reshape(
+            z.shape + z.shape[-1:]
+        )
+
+    def _laid(self, z: np.ndarray, target: np.ndarray, axis: int) -> tuple[Any, Any]:
+        """The classes along dimension 1, or along the only one."""
+        to = min(1, z.ndim - 1)
+        x = self.tensor(z).movedim(axis, to)
+        if np.issubdtype(target.dtype, np.integer):
+            return x, self.torch.from_numpy(np.array(target))
+        return x, self.tensor(target).movedim(axis, to)
+
+    def loss(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        x, y = self._laid(z, target, axis)
+        return self.numpy(self.zt.sparsemax_loss(x, y, reduction="none"))
+
+    def gradient(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        x, y = self._laid(z, target, axis)
+        x = x.detach().requires_grad_()
+        poison(z.shape, z.dtype)
+        value = self.zt.sparsemax_loss(x, y, reduction="none")
+        same = self.numpy(value).tobytes() == self.loss(z, target, axis=axis).tobytes()
+        assert same, "the loss is another one with its gradient than alone"
+        (gradient,) = self.torch.autograd.grad(value, x, self.torch.ones_like(value))
+        return self.numpy(gradient.movedim(min(1, z.ndim - 1), axis))
+
+    def binary(self, t: np.ndarray) -> np.ndarray:
+        return self.numpy(self.zt.binary_sparsemax(self.tensor(t)))
+
+    def binary_loss(self, t: np.ndarray, target: np.ndarray) -> np.ndarray:
+        y = self.tensor(np.broadcast_to(target, t.shape).astype(self.dtype))
+        return self.numpy(self.zt.binary_sparsemax_loss(self.tensor(t), y, reduction="none"))
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+KINDS: tuple[type[Frontend], ...] = (NumPy, Upright, *((Torch,) if _installed("torch") else ()))
 
 
 def load() -> list[Frontend]:

@@ -14,30 +14,57 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-PUBLIC = {
-    "binary_sparsemax",
-    "binary_sparsemax_loss",
-    "get_num_threads",
-    "set_num_threads",
-    "sparsemax",
-    "sparsemax_csr",
-    "sparsemax_jacobian",
-    "sparsemax_jvp",
-    "sparsemax_loss",
-    "sparsemax_loss_and_grad",
-    "threshold",
+# The public names of each module; those of a front end are looked at where its framework is installed.
+MODULES = {
+    "zerotail": {
+        "binary_sparsemax",
+        "binary_sparsemax_loss",
+        "get_num_threads",
+        "set_num_threads",
+        "sparsemax",
+        "sparsemax_csr",
+        "sparsemax_jacobian",
+        "sparsemax_jvp",
+        "sparsemax_loss",
+        "sparsemax_loss_and_grad",
+        "threshold",
+    },
+    "zerotail.torch": {
+        "BinarySparsemaxLoss",
+        "Sparsemax",
+        "SparsemaxLoss",
+        "binary_sparsemax",
+        "binary_sparsemax_loss",
+        "sparsemax",
+        "sparsemax_loss",
+        "threshold",
+    },
 }
+NAMES = [(module, name) for module, names in MODULES.items() for name in sorted(names)]
+# What the examples of a front end may use without importing it.
+FRAMEWORKS = {"zerotail": "numpy", "zerotail.torch": "torch"}
 SIGNATURES = {
-    "sparsemax": "(scores, /, *, axis=-1, where=None, out=None)",
-    "threshold": "(scores, /, *, axis=-1, where=None, keepdims=False)",
-    "sparsemax_csr": "(scores, /)",
-    "sparsemax_jvp": "(p, v, /, *, axis=-1)",
-    "sparsemax_jacobian": "(p, /)",
-    "sparsemax_loss": "(scores, target, /, *, axis=-1)",
-    "sparsemax_loss_and_grad": "(scores, target, /, *, axis=-1)",
-    "binary_sparsemax": "(scores, /)",
-    "binary_sparsemax_loss": "(scores, target, /)",
+    "zerotail.sparsemax": "(scores, /, *, axis=-1, where=None, out=None)",
+    "zerotail.threshold": "(scores, /, *, axis=-1, where=None, keepdims=False)",
+    "zerotail.sparsemax_csr": "(scores, /)",
+    "zerotail.sparsemax_jvp": "(p, v, /, *, axis=-1)",
+    "zerotail.sparsemax_jacobian": "(p, /)",
+    "zerotail.sparsemax_loss": "(scores, target, /, *, axis=-1)",
+    "zerotail.sparsemax_loss_and_grad": "(scores, target, /, *, axis=-1)",
+    "zerotail.binary_sparsemax": "(scores, /)",
+    "zerotail.binary_sparsemax_loss": "(scores, target, /)",
+    "zerotail.torch.sparsemax": "(input, dim=-1, *, mask=None, dtype=None)",
+    "zerotail.torch.threshold": "(input, dim=-1)",
+    "zerotail.torch.sparsemax_loss": "(input, target, weight=None, *, ignore_index=-100, reduction='mean', "
+    "label_smoothing=0.0)",
+    "zerotail.torch.binary_sparsemax": "(input)",
+    "zerotail.torch.binary_sparsemax_loss": "(input, target, *, reduction='mean')",
 }
+
+
+def load(module: str) -> ModuleType:
+    pytest.importorskip(FRAMEWORKS[module])
+    return importlib.import_module(module)
 
 
 def run(*arguments: str, **environment: str) -> str:
@@ -103,37 +130,40 @@ print(p.dtype, p.tolist())
     assert run("-c", script).strip() == "bfloat16 [0.75, 0.25, 0.0]"
 
 
-def test_the_public_names_are_those_of_the_contract(zt):
+@pytest.mark.parametrize("module", MODULES)
+def test_the_public_names_are_those_of_the_contract(module):
     """`__all__` holds them, sorted; nothing else is public; `import *` gives them."""
-    assert set(zt.__all__) == PUBLIC
-    assert list(zt.__all__) == sorted(zt.__all__)
+    package, names = load(module), MODULES[module]
+    assert set(package.__all__) == names
+    assert list(package.__all__) == sorted(package.__all__)
     visible = {
         name
-        for name, value in vars(zt).items()
+        for name, value in vars(package).items()
         if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
     }
-    assert visible - {"TYPE_CHECKING"} == PUBLIC
-    assert (
-        set(run("-c", "from zerotail import *; print(*[n for n in dir() if n[0] != '_'])").split()) == PUBLIC
-    )
+    assert visible - {"TYPE_CHECKING"} == names
+    said = run("-c", f"from {module} import *; print(*[n for n in dir() if n[0] != '_'])")
+    assert set(said.split()) == names
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_the_signatures_are_those_of_the_contract(zt, name):
+def test_the_signatures_are_those_of_the_contract(name):
     """Arrays by position, options by name, and no option that is swallowed."""
-    signature = inspect.signature(getattr(zt, name))
+    module, _, function = name.rpartition(".")
+    signature = inspect.signature(getattr(load(module), function))
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     assert str(inspect.Signature(bare)) == SIGNATURES[name]
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_public_name_is_documented_with_an_example_that_runs(zt, name):
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_every_public_name_is_documented_with_an_example_that_runs(module, name):
     """A first line that ends in a full stop, and a doctest whose output is what is printed."""
-    function = getattr(zt, name)
-    assert function.__doc__.splitlines()[0].endswith(".")
-    (example,) = doctest.DocTestFinder(recurse=False).find(
-        function, name, globs={**vars(zt), "zt": zt, "np": np}
-    )
+    package = load(module)
+    documented = getattr(package, name)
+    assert documented.__doc__.splitlines()[0].endswith(".")
+    framework = importlib.import_module(FRAMEWORKS[module])
+    known = {**vars(package), "zt": package, "np": np, framework.__name__: framework}
+    (example,) = doctest.DocTestFinder(recurse=False).find(documented, name, globs=known)
     assert example.examples, "no example"
     said: list[str] = []
     if name == "sparsemax_csr":
@@ -142,12 +172,12 @@ def test_every_public_name_is_documented_with_an_example_that_runs(zt, name):
     assert runner.run(example, out=said.append).failed == 0, "".join(said)
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_argument_is_documented(zt, name):
-    """The page of a function names each of its arguments."""
-    function = getattr(zt, name)
-    for argument in inspect.signature(function).parameters:
-        assert argument in function.__doc__, argument
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_every_argument_is_documented(module, name):
+    """The page of a name mentions each argument."""
+    documented = getattr(load(module), name)
+    for argument in inspect.signature(documented).parameters:
+        assert argument in documented.__doc__, argument
 
 
 def test_the_version_is_that_of_the_package(zt):

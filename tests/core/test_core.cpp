@@ -331,8 +331,7 @@ template <class S> void check_loss_target(const Problem<S>& problem, const Thres
     const Loss<S> result(problem, zerotail::distribution(q.data()), sequential());
     for_each_row(problem, [&](std::int64_t r, const Row& row) {
         const bool nothing = std::all_of(row.q.begin(), row.q.end(), is_zero);
-        if (nothing && row.exact.solved)
-            check_flat(problem, result, r, is_zero, std::numeric_limits<Compute<S>>::infinity());
+        if (nothing) check_flat(problem, result, r, is_zero, std::numeric_limits<Compute<S>>::infinity());
         else check_loss(problem, result, tau, r, row, row.q);
     });
     Array<Compute<S>> loss(problem.shape.rows());

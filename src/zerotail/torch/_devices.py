@@ -26,36 +26,40 @@ def _captured(x: Tensor) -> bool:
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _newton(d: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """A step from t: where the part of the scores d above it adds up to one, and how many they are."""
-    on = d > t
+def _newton(above: Tensor) -> tuple[Tensor, Tensor]:
+    """How far tau moves so that what is above it adds up to one, and how many scores are above."""
+    on = above > 0
     size = on.sum(dim=-1, keepdim=True)
-    excess = torch.where(on, d - t, 0).sum(dim=-1, keepdim=True) - 1
-    return t + excess / size, size
+    return (torch.where(on, above, 0).sum(dim=-1, keepdim=True) - 1) / size, size
 
 
 def _solve(z: Tensor) -> tuple[Tensor, Tensor]:
-    """max z and tau - max z of each row along the last dimension (Eq. 4); NaN for rows without tau.
+    """tau = hi + lo of each row along the last dimension (Eq. 4), which is kept; NaN for rows without tau.
 
     Steps from a lower bound only grow, and the scores above only become fewer: when a step drops none, it was
     the last. A captured graph cannot ask for that: it halves the interval of tau instead, to the last bit.
     """
+    z = _wide(z)
     top = z.amax(dim=-1, keepdim=True)
-    d = _wide(z) - _wide(top)
-    t = torch.full_like(top, -1, dtype=d.dtype) + top.to(d.dtype) * 0  # NaN where the row has none
+    d = z - top
+    t = top * 0 - 1  # NaN where the row has no tau
     if _captured(z):
         high = torch.zeros_like(t)
-        for _ in range(torch.finfo(d.dtype).bits):
+        for _ in range(torch.finfo(t.dtype).bits):
             middle = (t + high) / 2
-            low = torch.where(d > middle, d - middle, 0).sum(dim=-1, keepdim=True) >= 1
+            low = (d - middle).clamp_min(0).sum(dim=-1, keepdim=True) >= 1
             t, high = torch.where(low, middle, t), torch.where(low, high, middle)
-        return top, _newton(d, t)[0]
-    t, size = _newton(d, t)
-    while True:
-        t, kept = _newton(d, t)
-        if torch.equal(kept, size):
-            return top, t
-        size = kept
+    else:
+        step, size = _newton(d - t)
+        while True:
+            t = t + step
+            step, kept = _newton(d - t)
+            if torch.equal(kept, size):
+                break
+            size = kept
+    hi = top + t
+    lo = (top - hi) + t
+    return hi, lo + _newton((z - hi) - lo)[0]
 
 
 def _rows(input: Tensor, dim: int) -> Tensor:
@@ -66,8 +70,8 @@ def sparsemax(input: Tensor, dim: int) -> Tensor:
     if not input.numel():
         return torch.empty_like(input, memory_format=torch.contiguous_format)
     z = _rows(input, dim)
-    top, t = _solve(z)
-    p = ((_wide(z) - _wide(top)) - t).clamp_min(0)
+    hi, lo = _solve(z)
+    p = ((_wide(z) - hi) - lo).clamp_min(0)
     return p.to(input.dtype).movedim(-1, dim).contiguous()
 
 
@@ -81,10 +85,10 @@ def threshold(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     if not z.shape[-1]:
         hi = z.new_full(z.shape[:-1], torch.nan)
         return hi, torch.zeros_like(hi)
-    top, t = (x.squeeze(-1) for x in _solve(z))
-    hi = (_wide(top) + t).to(z.dtype)
-    rest = ((_wide(top) - _wide(hi)) + t).to(z.dtype)
-    return hi, torch.where(hi.isnan(), 0, rest)
+    hi, lo = (x.squeeze(-1) for x in _solve(z))
+    tau = (hi + lo).to(z.dtype)
+    rest = ((hi - _wide(tau)) + lo).to(z.dtype)
+    return tau, torch.where(tau.isnan(), 0, rest)
 
 
 def _one_hot(target: Tensor, input: Tensor, dim: int, ignore_index: int) -> Tensor:
@@ -109,10 +113,10 @@ def sparsemax_loss(
     z, q = _rows(input, dim), _distribution(target, input, dim, ignore_index)
     hi, lo = threshold(input, dim)
     if not z.shape[-1]:
-        return torch.zeros_like(hi), hi, lo
+        return torch.zeros_like(hi), torch.full_like(hi, torch.inf), lo
     p = _rows(sparsemax(input.to(z.dtype), dim), dim)
     value: Tensor = _rules.loss.value(z, q, p, torch)
-    nothing = (q == 0).all(dim=-1) & ~(hi.isnan() & target.is_floating_point())
+    nothing = (q == 0).all(dim=-1)
     return torch.where(nothing, 0, value), torch.where(nothing, torch.inf, hi), torch.where(nothing, 0, lo)
 
 

@@ -156,9 +156,8 @@ def _below(op: Any, *args: Any) -> Any:
 
 
 def _move(x: Tensor) -> Tensor:
-    """What x moves by: 0, with the derivative 1 in every mode. Scores of -inf do not move."""
-    still = x.detach()
-    return torch.where(still.isinf(), 0, x - still).to(compute(x.dtype))
+    """What x moves by: 0, with the derivative 1 in every mode; NaN where x is infinite."""
+    return (x - x.detach()).to(compute(x.dtype))
 
 
 def _moved(p: Tensor, input: Tensor, dim: int) -> Tensor:
@@ -330,11 +329,12 @@ def _loss_autograd(
     # The loss is quadratic around a point: its expansion to the second order is exact.
     p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
     q = distribution(target, p, dim, ignore_index).movedim(dim, -1)
-    move = _move(input).movedim(dim, -1)
+    still = input.detach().movedim(dim, -1).to(hi.dtype)
+    # A score of -inf does not move, but in a row that is NaN.
+    move = torch.where(still.isinf() & ~hi.isnan().unsqueeze(-1), 0, _move(input).movedim(dim, -1))
     terms = _rules.loss.gradient(p, q.detach()) * move + move * _rules.sparsemax.jvp(p, move, torch) / 2
     if target.is_floating_point():
         shift = q - q.detach()
-        still = input.detach().movedim(dim, -1).to(hi.dtype)
         slope = q.detach() + ((hi.unsqueeze(-1) - still) + lo.unsqueeze(-1))
         mean = _rules.sparsemax.threshold_jvp(p, move, torch)
         terms = terms + torch.where(slope.isinf(), 0, slope) * shift + shift * (shift / 2 - move + mean)

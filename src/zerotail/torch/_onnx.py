@@ -1,8 +1,8 @@
 """The operators as graphs of standard ONNX operators, for `torch.onnx.export`.
 
-Every subset of a row has a tau of its own, and the largest of these is the row's. It belongs to the leading part
-of the sorted row: a cumulative sum and a maximum find it, without a loop. All is in float64 and shifted by the
-maximum, hence exact at any offset; one correction then makes rows of float64 sum to one.
+Every subset of a row has a tau of its own, and the largest of these is the row's. It belongs to the leading
+part of the sorted row: a cumulative sum and a maximum find it, without a loop. All is in float64, shifted by
+the maximum, hence exact at any offset; one correction then makes rows of float64 sum to one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnxscript import ir
 
 from . import _ops
 
-# What the exporter builds with, before it converts to the opset asked for. Its types are those of eager tensors.
+# What the exporter builds with, before it converts to the opset asked for. Its types are for eager tensors.
 op: Any = onnxscript.opset18
 Value = Any  # of the graph that is built
 
@@ -32,9 +32,9 @@ GRID = _constant(2.0**26)
 
 
 class Solved(NamedTuple):
-    """Rows along dim. `top` is the largest score; tau = top + t + rest."""
+    """Rows z along dim, in float64. `top` is the largest score; tau = top + t + rest."""
 
-    below: Value  # z - top
+    z: Value
     top: Value
     t: Value
     rest: Value
@@ -66,12 +66,12 @@ def _solve(input: Value, dim: int) -> Solved:
     bounds = op.Div(op.Sub(op.CumSum(falling, axis), ONE), ranks)
     t = op.Add(op.ReduceMax(bounds, axes), undefined)
     p = _positive(op.Sub(d, t))
-    # What the sum is off by, without an error of its own: multiples of 1 / GRID add up exactly, the rest is small.
+    # What the sum is off by, itself exact: multiples of 1 / GRID add up without an error, the rest is small.
     coarse = op.Div(op.Round(op.Mul(p, GRID)), GRID)
     excess = op.Add(op.Sub(op.ReduceSum(coarse, axes), ONE), op.ReduceSum(op.Sub(p, coarse), axes))
     size = op.ReduceSum(_wide(op.Greater(p, ZERO)), axes)
     rest = op.Div(excess, size)
-    return Solved(below, top, t, rest, _positive(op.Sub(op.Sub(d, t), rest)), ranks, axes)
+    return Solved(z, top, t, rest, _positive(op.Sub(op.Sub(d, t), rest)), ranks, axes)
 
 
 def _compute(input: Value) -> ir.DataType:
@@ -105,10 +105,13 @@ def sparsemax_loss(input: Value, target: Value, dim: int, ignore_index: int) -> 
         q = _wide(target)
         counts = op.Greater(op.ReduceMax(_wide(op.Not(op.Equal(q, ZERO))), row.axes), ZERO)
         counts = op.Or(counts, op.IsNaN(row.t))
-    gap = op.Neg(op.Add(row.below, op.ReduceMax(row.p, row.axes)))  # tau - z, where z is not in the support
+    # Half of tau - z: the whole may be too large for its type where the loss is not. tau = max z - max p.
+    half = [op.Mul(x, HALF) for x in (row.top, row.z, op.ReduceMax(row.p, row.axes))]
+    gap = op.Sub(op.Sub(half[0], half[1]), half[2])
     outside = op.And(op.Not(op.Equal(q, ZERO)), op.Equal(row.p, ZERO))
     difference = op.Sub(row.p, q)
-    terms = op.Add(op.Mul(op.Mul(difference, difference), HALF), op.Mul(q, op.Where(outside, gap, ZERO)))
+    beyond = op.Mul(op.Add(q, q), op.Where(outside, gap, ZERO))
+    terms = op.Add(op.Mul(op.Mul(difference, difference), HALF), beyond)
     value = op.Where(counts, op.ReduceSum(terms, row.axes), ZERO)
     if labels:
         value = op.Where(op.Equal(op.ReduceSum(q, row.axes), _wide(counts)), value, NAN)

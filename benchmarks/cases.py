@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,6 +73,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
 def scores_of(cell: Cell, options: Options, dtype: Any = np.float32) -> Array:
     rng = generator(cell)
     rows, K = size(options, cell["K"])
+    rows = cell.get("rows", rows)
     if "kind" in cell:
         return aligned(KINDS[cell["kind"]](rng, rows, K), dtype)
     return aligned(rng.standard_normal((rows, K), np.float32) * cell["sd"], dtype)
@@ -160,6 +162,89 @@ def loss(cell: Cell, options: Options) -> Case:
     )
 
 
+def torch_front_end(zt: ModuleType) -> ModuleType:
+    import zerotail
+
+    if zt is not zerotail:
+        raise GateError("torch's operators can be registered once a process")
+    return import_module("zerotail.torch")
+
+
+def check_step(p: Array, v: Array) -> Callable[[Any], None]:
+    """The check of probabilities and a gradient, both tensors."""
+
+    def check(got: Any) -> None:
+        value, gradient = (x.detach().numpy() for x in got)
+        gate.check_probabilities(value, p, v.dtype)
+        gate.check_jvp(gradient, value, v)
+
+    return check
+
+
+def autograd(cell: Cell, options: Options, *, compiled: bool = False, against: str = "softmax") -> Case:
+    """Forward and backward through autograd, against the same of `softmax` or `entmax`."""
+    import torch
+
+    scores = scores_of(cell, options) if "K" in cell else one_row(cell)
+    v = aligned(generator(cell).standard_normal(scores.shape), scores.dtype)
+    compiling = peers.compiled if compiled else lambda function: function
+
+    def ours(zt: ModuleType) -> Call:
+        return peers.backward(compiling(torch_front_end(zt).sparsemax), scores, v)
+
+    def peer() -> Call:
+        function = torch.softmax if against == "softmax" else import_module("entmax").sparsemax
+        return peers.backward(compiling(function), scores, v)
+
+    return Case(
+        ours=ours,
+        check=check_step(gate.reference(scores)[0], v),
+        peers=peers.installed(**{against: peer}),
+    )
+
+
+def torch_loss(cell: Cell, options: Options, *, against: str = "cross_entropy") -> Case:
+    import_module("torch")
+    scores = scores_of(cell, options)
+    labels = generator(cell).integers(scores.shape[1], size=scores.shape[:1])
+
+    def ours(zt: ModuleType) -> Call:
+        function = partial(torch_front_end(zt).sparsemax_loss, reduction="sum")
+        return peers.training_step(function, scores, labels)
+
+    return Case(
+        ours=ours,
+        check=lambda got: gate.check_loss([x.detach().numpy() for x in got], scores, labels),
+        peers=peers.installed(**{against: lambda: getattr(peers, against)(scores, labels)}),
+    )
+
+
+def one_row(cell: Cell) -> Array:
+    return aligned(generator(cell).standard_normal((1, 16)), np.float32)
+
+
+def torch_call(cell: Cell, options: Options) -> Case:
+    if cell["grad"]:
+        return autograd(cell, options)
+    import torch
+
+    scores = one_row(cell)
+    want, _ = gate.reference(scores)
+
+    def ours(zt: ModuleType) -> Call:
+        sparsemax = torch_front_end(zt).sparsemax
+        with torch.no_grad():
+            gate.check_probabilities(sparsemax(peers.tensor(scores), -1).numpy(), want, scores.dtype)
+        return peers.without_gradient(sparsemax, scores)
+
+    return Case(
+        ours=ours,
+        check=check_seconds,
+        peers={"softmax": peers.without_gradient(torch.softmax, scores)},
+        self_timed=True,
+    )
+
+
 def csr(cell: Cell, options: Options) -> Case:
     scores = scores_of(cell, options)
     out = empty(scores.shape, scores.dtype)
@@ -183,7 +268,7 @@ def csr(cell: Cell, options: Options) -> Case:
 
 
 def call(cell: Cell, options: Options) -> Case:
-    scores = aligned(generator(cell).standard_normal((1, 16)), np.float32)
+    scores = one_row(cell)
     out = empty(scores.shape, scores.dtype)
     want, _ = gate.reference(scores)
 
@@ -202,6 +287,12 @@ def call(cell: Cell, options: Options) -> Case:
             scipy_softmax=lambda: peers.scipy_softmax(scores), softmax=lambda: peers.softmax(scores, out)
         ),
     )
+
+
+def check_seconds(seconds: Any) -> None:
+    """Of a call that returns its own time; its result was checked before."""
+    if not seconds > 0:
+        raise GateError(f"a call took {seconds} seconds")
 
 
 IMPORT = """
@@ -235,8 +326,4 @@ def import_time(cell: Cell, options: Options) -> Case:
             raise GateError(f"import zerotail loads {', '.join(sorted(heavy))}")
         return lambda: float(run(folder)[0])
 
-    def check(seconds: Any) -> None:
-        if not seconds > 0:
-            raise GateError(f"an import took {seconds} seconds")
-
-    return Case(ours=ours, check=check, peers={"numpy": lambda: float(run("")[1])}, self_timed=True)
+    return Case(ours=ours, check=check_seconds, peers={"numpy": lambda: float(run("")[1])}, self_timed=True)

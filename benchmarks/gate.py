@@ -80,7 +80,10 @@ def check_jvp(got: Any, p: Array, v: Array) -> None:
 
 
 def check_loss(got: Any, scores: Array, labels: Array) -> None:
-    """Eq. 20 and its gradient, for one label a row: within 4 eps of max(1, L), and of 1."""
+    """Eq. 20 and its gradient, for one label a row: within 4 eps of max(1, L), and of 1.
+
+    The losses may have been added up.
+    """
     p, tau = reference(scores)
     at = labels[:, None]
     q = np.zeros_like(p)
@@ -90,5 +93,8 @@ def check_loss(got: Any, scores: Array, labels: Array) -> None:
     want = ((p - q) ** 2).sum(axis=-1) / 2 + np.maximum(below, 0)[:, 0]
     loss, grad = got
     eps = EPS[scores.dtype.name]
-    within("the loss", np.asarray(loss), want, 4 * eps * np.maximum(1, want))
+    bound = 4 * eps * np.maximum(1, want)
+    if np.ndim(loss) == 0:
+        want, bound = want.sum(), bound.sum()
+    within("the loss", np.asarray(loss), want, bound)
     within("the loss's gradient", np.asarray(grad), p - q, 4 * eps)

@@ -5,7 +5,9 @@ They are imported here, where they are used: a peer that is not installed is lef
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +15,8 @@ import numpy as np
 
 from benchmarks.gate import Array
 from benchmarks.model import Call
+
+Function = Callable[..., Any]
 
 
 def installed(**makers: Callable[[], Call]) -> dict[str, Call]:
@@ -58,17 +62,66 @@ def softmax_backward(y: Array, v: Array, out: Array | None) -> Call:
     return lambda: into(gradient, output, -1, output.dtype, grad_input=result)
 
 
-def cross_entropy(scores: Array, labels: Array) -> Call:
+def backward(function: Function, scores: Array, v: Array) -> Call:
+    """The result of function(scores, dim) and v times its Jacobian, through autograd."""
+    import torch
+
+    x, gradient = tensor(scores).requires_grad_(), tensor(v)
+
+    def step() -> Any:
+        p = function(x, -1)
+        return p, torch.autograd.grad(p, x, gradient)[0]
+
+    return step
+
+
+def training_step(loss: Function, scores: Array, labels: Array) -> Call:
     """Loss and gradient, as a training step asks for them."""
     import torch
 
     x, y = tensor(scores).requires_grad_(), tensor(labels)
 
     def step() -> Any:
-        loss = torch.nn.functional.cross_entropy(x, y, reduction="sum")
-        return torch.autograd.grad(loss, x)
+        value = loss(x, y)
+        return value, torch.autograd.grad(value, x)[0]
 
     return step
+
+
+def without_gradient(function: Function, scores: Array) -> Call:
+    """The seconds of one call of function(scores, dim): the mode is set around many."""
+    import torch
+
+    x = tensor(scores)
+
+    def seconds() -> float:
+        with torch.no_grad():
+            for _ in range(50):
+                function(x, -1)
+            start = time.perf_counter()
+            for _ in range(200):
+                function(x, -1)
+            return (time.perf_counter() - start) / 200
+
+    return seconds
+
+
+@cache
+def compiled(function: Function) -> Function:
+    """As torch.compile makes it, for each shape anew. Once a process: compiling takes seconds."""
+    import torch
+
+    return torch.compile(lambda x, dim: function(x, dim), fullgraph=True, dynamic=False)
+
+
+def cross_entropy(scores: Array, labels: Array) -> Call:
+    import torch
+
+    return training_step(partial(torch.nn.functional.cross_entropy, reduction="sum"), scores, labels)
+
+
+def entmax_loss(scores: Array, labels: Array) -> Call:
+    return training_step(import_module("entmax").SparsemaxLoss(reduction="sum"), scores, labels)
 
 
 def entmax(scores: Array) -> Call:

@@ -70,6 +70,52 @@ BENCHMARKS = (
         [Target("geomean", 0.8, "softmax_out"), Target("worst", 1.2, "softmax_out")],
     ),
     Benchmark(
+        "torch",
+        "float32 sparsemax forward and backward through autograd, against torch.softmax",
+        GRID,
+        cases.autograd,
+        [Target("geomean", 0.6, "softmax"), Target("worst", 1.1, "softmax")],
+    ),
+    Benchmark(
+        "torch-compile",
+        "the same, compiled by torch.compile, against a compiled torch.softmax",
+        [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000), SCALES)],
+        partial(cases.autograd, compiled=True),
+        [Target("geomean", 0.8, "softmax")],
+    ),
+    Benchmark(
+        "torch-loss",
+        "sparsemax_loss forward and backward through autograd, against F.cross_entropy",
+        [{"rows": 256, "K": K, "sd": sd} for K, sd in product((64, 1024, 32000), SCALES)],
+        cases.torch_loss,
+        [Target("worst", 0.5, "cross_entropy", lambda cell: bool(cell["K"] == 32000), "K = 32000")],
+    ),
+    Benchmark(
+        "torch-call",
+        "one call at (1, 16) under no_grad, and forward and backward, against torch.softmax",
+        [{"grad": False}, {"grad": True}],
+        cases.torch_call,
+        [
+            Target("worst", 2.0, "softmax", lambda cell: not cell["grad"], "no_grad"),
+            Target("worst", 1.8, "softmax", lambda cell: bool(cell["grad"]), "forward and backward"),
+        ],
+        threaded=False,
+    ),
+    Benchmark(
+        "torch-entmax",
+        "float32 sparsemax forward and backward through autograd, against entmax.sparsemax",
+        GRID,
+        partial(cases.autograd, against="entmax"),
+        [Target("geomean", 1 / 20, "entmax")],
+    ),
+    Benchmark(
+        "torch-entmax-loss",
+        "sparsemax_loss forward and backward through autograd, against entmax.SparsemaxLoss",
+        GRID,
+        partial(cases.torch_loss, against="entmax_loss"),
+        [Target("geomean", 1 / 20, "entmax_loss")],
+    ),
+    Benchmark(
         "axis",
         "float32 sparsemax along another axis against the same rows along the last axis",
         [

@@ -10,7 +10,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "zerotail"
-FRAMEWORKS = {"torch", "jax", "jaxlib", "sklearn", "scipy", "matplotlib", "transformers", "onnx", "pooch"}
+FRAMEWORKS = {
+    "torch",
+    "jax",
+    "jaxlib",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "transformers",
+    "onnx",
+    "onnxscript",
+    "pooch",
+}
 
 # Part of the package -> what it may import of the package, and which frameworks.
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
@@ -19,7 +30,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "_check": (set(), set()),
     "_rules": ({"_rules"}, set()),
     "__main__": ({"", "_core"}, set()),
-    "torch": ({"torch", "_check", "_core", "_rules"}, {"torch", "transformers", "onnx"}),
+    "torch": ({"torch", "_check", "_core", "_rules"}, {"torch", "transformers", "onnx", "onnxscript"}),
     "jax": ({"jax", "_check", "_core", "_rules", "_ffi"}, {"jax", "jaxlib"}),
     "sklearn": ({"sklearn", "", "_check"}, {"sklearn", "scipy"}),
     "datasets": ({"datasets", ""}, {"scipy", "sklearn", "pooch"}),

@@ -35,6 +35,7 @@ MODULES = {
         "SparsemaxLoss",
         "binary_sparsemax",
         "binary_sparsemax_loss",
+        "onnx_translations",
         "sparsemax",
         "sparsemax_loss",
         "threshold",
@@ -58,6 +59,7 @@ SIGNATURES = {
     "zerotail.torch.sparsemax_loss": "(input, target, weight=None, *, ignore_index=-100, reduction='mean', "
     "label_smoothing=0.0)",
     "zerotail.torch.binary_sparsemax": "(input)",
+    "zerotail.torch.onnx_translations": "()",
     "zerotail.torch.binary_sparsemax_loss": "(input, target, *, reduction='mean')",
 }
 
@@ -166,8 +168,8 @@ def test_every_public_name_is_documented_with_an_example_that_runs(module, name)
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, name, globs=known)
     assert example.examples, "no example"
     said: list[str] = []
-    if name == "sparsemax_csr":
-        pytest.importorskip("scipy")
+    for needed in {"sparsemax_csr": ["scipy"], "onnx_translations": ["onnxscript"]}.get(name, []):
+        pytest.importorskip(needed)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(example, out=said.append).failed == 0, "".join(said)
 

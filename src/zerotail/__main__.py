@@ -10,7 +10,7 @@ from zerotail import _core
 EXTRAS = {
     "torch": ["torch"],
     "jax": ["jax"],
-    "onnx": ["onnx"],
+    "onnx": ["onnx", "onnxscript"],
     "sklearn": ["sklearn", "scipy"],
     "paper": ["matplotlib"],
 }

@@ -18,6 +18,7 @@ _require()
 from .functional import (  # noqa: E402 - after its requirements are met
     binary_sparsemax,
     binary_sparsemax_loss,
+    onnx_translations,
     sparsemax,
     sparsemax_loss,
     threshold,
@@ -30,6 +31,7 @@ __all__ = [
     "SparsemaxLoss",
     "binary_sparsemax",
     "binary_sparsemax_loss",
+    "onnx_translations",
     "sparsemax",
     "sparsemax_loss",
     "threshold",

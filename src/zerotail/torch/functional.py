@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .. import _core
+from .._check import extra
 from . import _check, _ops
 
 _direct = _core.torch_sparsemax
@@ -302,3 +306,36 @@ def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "me
         return rows.to(dtype)
     total = rows.sum()
     return (total / max(rows.numel(), 1) if reduction == "mean" else total).to(dtype)
+
+
+def onnx_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Translate sparsemax, its threshold and its loss (Eqs. 2, 4 and 26) for `torch.onnx.export`.
+
+    The graphs consist of standard ONNX operators, so that every runtime can run them, and are as exact as the
+    functions: they compute in float64. Any dim and mask; batch and K may be dynamic. They cost a sort.
+
+    Returns
+    -------
+    dict
+        What the option `custom_translation_table` takes, of `torch.onnx.export(..., dynamo=True)`.
+
+    Notes
+    -----
+    A graph cannot raise: in an exported loss, a label out of range gives NaN in its row.
+
+    Examples
+    --------
+    >>> table = onnx_translations()
+    >>> [str(operator) for operator in table]
+    ['zerotail.sparsemax.default', 'zerotail.threshold.default', 'zerotail.sparsemax_loss.default']
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), Sparsemax()).eval()
+    >>> program = torch.onnx.export(
+    ...     model, (torch.zeros(2, 4),), dynamo=True, verbose=False, custom_translation_table=table
+    ... )
+    >>> {node.domain for node in program.model.graph}  # ONNX's own operators
+    {''}
+    """
+    extra("onnxscript", "onnx", "onnx_translations")
+    from . import _onnx
+
+    return dict(_onnx.TABLE)

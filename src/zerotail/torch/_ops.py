@@ -328,8 +328,9 @@ def _loss_autograd(
         return _below(loss, input, target, dim, ignore_index)
     value, hi, lo = _below(loss, input.detach(), target.detach(), dim, ignore_index)
     # The loss is quadratic around a point: its expansion to the second order is exact.
-    p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
+    p = _positive_part(input, hi, lo, dim)
     q = distribution(target, p, dim, ignore_index).movedim(dim, -1)
+    p = p.movedim(dim, -1)
     move = _move(input).movedim(dim, -1)
     terms = _rules.loss.gradient(p, q.detach()) * move + move * _rules.sparsemax.jvp(p, move, torch) / 2
     if target.is_floating_point():

@@ -76,9 +76,14 @@ def _prepared(input: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tenso
         _check.dtype(dtype)
         input = input.to(dtype)
     _check.floating(input, "input")
-    if torch.is_autocast_enabled(input.device.type):
+    if _autocast(input):
         input = input.to(torch.softmax(input.detach().new_empty(0), 0).dtype)
     return (input if input.dim() else input.unsqueeze(0)), dim
+
+
+def _autocast(input: Tensor) -> bool:
+    device = input.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def threshold(input: Tensor, dim: int = -1) -> Tensor:
@@ -161,7 +166,7 @@ def sparsemax_loss(
         _check.weight(weight, input)
     dim = _check.class_dim(input)
     dtype = input.dtype if is_labels else torch.promote_types(input.dtype, target.dtype)
-    if torch.is_autocast_enabled(input.device.type):  # as cross_entropy, on every device
+    if _autocast(input):  # as cross_entropy, on every device
         dtype = torch.promote_types(dtype, torch.float32)
     # Half types are rounded once, at the end.
     plain = weight is None and not label_smoothing

@@ -180,7 +180,7 @@ class Sparsemax(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         (p,) = ctx.saved_tensors
-        return (jvp if torch.is_grad_enabled() else _below_jvp)(p, v, ctx.dim), None
+        return _jvp_autograd(p, v, ctx.dim), None
 
 
 def _below_jvp(p: Tensor, v: Tensor, dim: int) -> Tensor:
@@ -207,7 +207,7 @@ class Jvp(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         (p,) = ctx.saved_tensors
-        return None, (jvp if torch.is_grad_enabled() else _below_jvp)(p, v, ctx.dim), None
+        return None, _jvp_autograd(p, v, ctx.dim), None
 
 
 def _jvp_autograd(p: Tensor, v: Tensor, dim: int) -> Tensor:

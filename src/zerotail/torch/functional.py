@@ -63,8 +63,10 @@ def _sparsemax(input: Tensor, dim: int, mask: Tensor | None, dtype: torch.dtype 
     if mask is None:
         return _ops.sparsemax(scores, dim).view(input.shape)
     _check.mask(mask, input)
-    mask = mask.expand(input.shape).view(scores.shape)
-    p = _ops.sparsemax(torch.where(mask, scores, -torch.inf), dim)
+    mask = mask.view([1] * (scores.dim() - mask.dim()) + list(mask.shape))
+    # A row with nothing left is solved as zeros, not as -inf: no NaN that anomaly detection would find.
+    rest = torch.where(mask.any(dim, keepdim=True), -torch.inf, 0.0).to(scores.dtype)
+    p = _ops.sparsemax(torch.where(mask, scores, rest), dim)
     return torch.where(mask, p, 0).view(input.shape)
 
 

@@ -285,7 +285,8 @@ class Loss(Function):
         input, target, hi, lo = ctx.saved_tensors
         in_input = in_target = None
         if ctx.needs_input_grad[0]:
-            in_input = _loss_gradient_autograd(input, target, hi, lo, v, ctx.dim, ctx.ignore_index)
+            way = _in_scores if ctx.needs_input_grad[1] else _loss_gradient_autograd
+            in_input = way(input, target, hi, lo, v, ctx.dim, ctx.ignore_index)
         if ctx.needs_input_grad[1]:
             in_target = _in_target(input, target, hi, lo, v, ctx.dim)
         return in_input, in_target, None, None
@@ -303,8 +304,15 @@ def _in_scores(
     input: Tensor, target: Tensor, hi: Tensor, lo: Tensor, v: Tensor, dim: int, ignore_index: int
 ) -> Tensor:
     """v (p - q), differentiable in the scores, the target and v."""
-    p = _moved(_positive_part(input, hi, lo, dim), input, dim)
-    slope = _rules.loss.gradient(p, distribution(target, p, dim, ignore_index))
+    p = _positive_part(input, hi, lo, dim)
+    slope = _rules.loss.gradient(_moved(p, input, dim), distribution(target, p, dim, ignore_index))
+    if target.is_floating_point():
+        # As far as the sum of q is not one, L moves with tau. It is taken for one, unless q is differentiated.
+        free = target.requires_grad
+        excess = (target.to(p.dtype) if free else _move(target)).sum(dim, keepdim=True) - int(free)
+        slope = slope + _rules.sparsemax.threshold_vjp(
+            p.movedim(dim, -1), excess.movedim(dim, -1), torch
+        ).movedim(-1, dim)
     return _counted(hi.unsqueeze(dim), v.unsqueeze(dim) * slope).to(input.dtype)
 
 

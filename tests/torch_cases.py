@@ -83,7 +83,7 @@ def _tau(z: np.ndarray, dim: int) -> Exact:
 
 
 def _weighted_row(z: np.ndarray, a: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """s L(z; a / s) with s = sum a: s (|p|^2 / 2 + tau) + |a|^2 / (2 s) - a z, with its derivatives in (z, a).
+    """s L(z; a / s) with s = sum a, and its derivatives in (z, a): s (|p|^2 / 2 + tau) + |a|^2 / 2 s - a z.
 
     By Eqs. 19 and 27 the derivative of |p|^2 / 2 + tau in z is p, and that of p is Eq. 12.
     """
@@ -284,9 +284,7 @@ def _cases() -> list[Case]:
             reduction="sum",
         ),
         loss_case("SparsemaxLoss", weight=True, smoothing=0.1, module=True),
-        Case(
-            "binary_sparsemax", zt.binary_sparsemax, lambda rng: [_logits(rng, (3, 4))], lambda t: _ramp(t)
-        ),
+        Case("binary_sparsemax", zt.binary_sparsemax, lambda rng: [_logits(rng, (3, 4))], lambda t: _ramp(t)),
     ]
     for reduction in ("none", "mean", "sum"):
         function = _partial(zt.binary_sparsemax_loss, {"reduction": reduction})

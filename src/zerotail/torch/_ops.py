@@ -307,7 +307,7 @@ def _in_scores(
     p = _positive_part(input, hi, lo, dim)
     slope = _rules.loss.gradient(_moved(p, input, dim), distribution(target, p, dim, ignore_index))
     if target.is_floating_point():
-        # As far as the sum of q is not one, L moves with tau. It is taken for one, unless q is differentiated.
+        # As far as the sum of q is not one, L moves with tau. It is taken for one unless q is differentiated.
         free = target.requires_grad
         excess = (target.to(p.dtype) if free else _move(target)).sum(dim, keepdim=True) - int(free)
         slope = slope + _rules.sparsemax.threshold_vjp(

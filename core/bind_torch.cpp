@@ -328,7 +328,7 @@ struct Exchange {
 // Of the module torch and what it holds: alive as long as the process.
 struct Direct {
     const Exchange* exchange = nullptr;
-    PyObject *tensor, *transforms, *modes, *grad_enabled, *forward_mode;
+    PyObject *tensor, *transforms, *modes, *tracing, *grad_enabled, *forward_mode;
     PyObject *requires_grad, *is_neg, *is_zero, *level;
 };
 Direct direct;
@@ -351,6 +351,7 @@ bool is_number(PyObject* owned, long n) {
 
 bool is_plain(PyObject* x) {
     return is_none(PyObject_CallNoArgs(direct.transforms)) && is_number(PyObject_CallNoArgs(direct.modes), 0) &&
+           is_none(PyObject_CallNoArgs(direct.tracing)) &&
            is_number(PyObject_GetAttr(direct.forward_mode, direct.level), -1) &&
            !(is_true(PyObject_GetAttr(x, direct.requires_grad)) && is_true(PyObject_CallNoArgs(direct.grad_enabled))) &&
            !is_true(PyObject_CallMethodNoArgs(x, direct.is_neg)) &&
@@ -423,6 +424,7 @@ void enable_direct(nb::handle torch_module) {
     direct.tensor = nb::object(type).release().ptr();
     direct.transforms = nb::object(c.attr("_functorch").attr("peek_interpreter_stack")).release().ptr();
     direct.modes = nb::object(c.attr("_len_torch_dispatch_stack")).release().ptr();
+    direct.tracing = nb::object(c.attr("_get_tracing_state")).release().ptr();
     direct.grad_enabled = nb::object(torch_module.attr("is_grad_enabled")).release().ptr();
     direct.forward_mode = nb::object(torch_module.attr("autograd").attr("forward_ad")).release().ptr();
     direct.requires_grad = PyUnicode_InternFromString("requires_grad");

@@ -298,6 +298,8 @@ def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "me
     _check.binary(input, target)
     _check.reduction(reduction)
     dtype = input.dtype
+    if _autocast(input):  # as binary_cross_entropy_with_logits
+        dtype = torch.promote_types(dtype, torch.float32)
     t = input.to(_ops.compute(dtype))
     y = target.to(t.dtype)
     # Three pieces; each sees only scores of its own, so that no infinity meets a zero.

@@ -21,7 +21,13 @@ def tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a Tensor; got {type(value).__name__}")
 
 
+def dense(value: Tensor, name: str) -> None:
+    if value.layout != torch.strided:
+        raise NotImplementedError(f"{name} must be dense; got layout {value.layout}")
+
+
 def floating(value: Tensor, name: str) -> None:
+    dense(value, name)
     if value.dtype not in FLOATING:
         raise NotImplementedError(
             f"{name} must be float32, float64, float16 or bfloat16 (or give dtype=); got {value.dtype}"
@@ -79,6 +85,8 @@ def loss_target(input: Tensor, target: Tensor, ignore_index: int) -> bool:
     tensor(target, "target")
     if input.dtype not in FLOATING:
         raise NotImplementedError(f"input must be float32, float64, float16 or bfloat16; got {input.dtype}")
+    dense(input, "input")
+    dense(target, "target")
     same_device(target, "target", input)
     index(ignore_index)
     if target.shape == input.shape:

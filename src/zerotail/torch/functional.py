@@ -12,6 +12,7 @@ _direct = _core.torch_sparsemax
 _compiling = torch.compiler.is_compiling
 
 
+@_check.unscriptable
 def sparsemax(
     input: Tensor, dim: int = -1, *, mask: Tensor | None = None, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -88,6 +89,7 @@ def _autocast(input: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
+@_check.unscriptable
 def threshold(input: Tensor, dim: int = -1) -> Tensor:
     """Find the tau for which sparsemax is max(input - tau, 0) (Eq. 4).
 
@@ -116,6 +118,7 @@ def threshold(input: Tensor, dim: int = -1) -> Tensor:
     return hi.to(scores.dtype)
 
 
+@_check.unscriptable
 def sparsemax_loss(
     input: Tensor,
     target: Tensor,
@@ -241,6 +244,7 @@ def _distribution_rows(scores: Tensor, q: Tensor, dim: int, weight: Tensor | Non
     return torch.where(counts, sums * rows, 0)
 
 
+@_check.unscriptable
 def binary_sparsemax(input: Tensor) -> Tensor:
     """Give each score t its probability against a score of 0 (Eq. 6): (t + 1) / 2, between 0 and 1.
 
@@ -268,6 +272,7 @@ def binary_sparsemax(input: Tensor) -> Tensor:
     return torch.where(input >= 1, 1, torch.where(input <= -1, 0, ramp))
 
 
+@_check.unscriptable
 def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """Measure how far scores t are from probabilities y of the positive class: a Huber loss (Eq. 23).
 

@@ -155,18 +155,21 @@ def _below(op: Any, *args: Any) -> Any:
         return op(*args)
 
 
-def _move(x: Tensor) -> Tensor:
-    """What x moves by: 0, with the derivative 1 in every mode. Scores of -inf do not move."""
+def _move(x: Tensor, p: Tensor) -> Tensor:
+    """What x moves by: 0, with the derivative 1 in every mode. Scores of -inf do not move, if p is known."""
     still = x.detach()
-    return torch.where(still.isinf(), 0, x - still).to(compute(x.dtype))
+    return torch.where(still.isinf() & ~p.isnan(), 0, x - still).to(compute(x.dtype))
+
+
+def _product(p: Tensor, v: Tensor, dim: int) -> Tensor:
+    """J v (Eq. 14) in plain torch. Where p is NaN, so is the derivative in v."""
+    product = _rules.sparsemax.jvp(p.movedim(dim, -1), v.movedim(dim, -1), torch).movedim(-1, dim)
+    return torch.where(p.isnan(), p * v, product)
 
 
 def _moved(p: Tensor, input: Tensor, dim: int) -> Tensor:
     """p = sparsemax(input), which is piecewise linear, with its derivative in the input (Eq. 14)."""
-    turned = _rules.sparsemax.jvp(
-        p.movedim(dim, -1).to(compute(p.dtype)), _move(input).movedim(dim, -1), torch
-    )
-    return p + turned.movedim(-1, dim).to(p.dtype)
+    return p + _product(p.to(compute(p.dtype)), _move(input, p), dim).to(p.dtype)
 
 
 class Sparsemax(Function):
@@ -213,8 +216,7 @@ class Jvp(Function):
 def _jvp_autograd(p: Tensor, v: Tensor, dim: int) -> Tensor:
     if _transformed():
         wide = compute(p.dtype)
-        on = p.detach().movedim(dim, -1).to(wide)
-        return _rules.sparsemax.jvp(on, v.movedim(dim, -1).to(wide), torch).movedim(-1, dim).to(p.dtype)
+        return _product(p.detach().to(wide), v.to(wide), dim).to(p.dtype)
     if torch.is_grad_enabled() and v.requires_grad:
         return Jvp.apply(p.detach(), v, dim)
     return _below_jvp(p, v, dim)
@@ -238,16 +240,18 @@ class Threshold(Function):
     def backward(ctx: Any, v: Tensor, _: Any) -> Any:
         input, hi, lo = ctx.saved_tensors
         p = _positive_part(input, hi.detach(), lo, ctx.dim).movedim(ctx.dim, -1)
-        slope = _rules.sparsemax.threshold_vjp(p, v.unsqueeze(-1), torch)
+        v = v.unsqueeze(-1)
+        slope = torch.where(p.isnan(), p * v, _rules.sparsemax.threshold_vjp(p, v, torch))
         return slope.movedim(-1, ctx.dim).to(input.dtype), None
 
 
 def _threshold_autograd(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     if _transformed():
         hi, lo = _below(threshold, input.detach(), dim)
-        p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
-        move = _rules.sparsemax.threshold_jvp(p, _move(input).movedim(dim, -1), torch)
-        return hi + move.squeeze(-1), lo
+        p = _positive_part(input, hi, lo, dim)
+        move, p = _move(input, p).movedim(dim, -1), p.movedim(dim, -1)
+        mean = _rules.sparsemax.threshold_jvp(p, move, torch).squeeze(-1)
+        return hi + torch.where(hi.isnan(), (p * move).sum(-1), mean), lo
     if torch.is_grad_enabled() and input.requires_grad:
         return Threshold.apply(input, dim)
     return _below(threshold, input, dim)
@@ -294,26 +298,27 @@ class Loss(Function):
 
 def _in_target(input: Tensor, target: Tensor, hi: Tensor, lo: Tensor, v: Tensor, dim: int) -> Tensor:
     """v (q - z + tau), differentiable in the scores, the target and v."""
-    p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
-    move = _rules.sparsemax.threshold_jvp(p, _move(input).movedim(dim, -1), torch).movedim(-1, dim)
+    p = _positive_part(input, hi, lo, dim)
+    move = _move(input, p).movedim(dim, -1)
+    move = _rules.sparsemax.threshold_jvp(p.movedim(dim, -1), move, torch).movedim(-1, dim)
     slope = target.to(hi.dtype) + ((hi.unsqueeze(dim) - input.to(hi.dtype)) + lo.unsqueeze(dim)) + move
-    return _counted(hi.unsqueeze(dim), v.unsqueeze(dim) * slope).to(target.dtype)
+    return (v.unsqueeze(dim) * _counted(hi.unsqueeze(dim), slope)).to(target.dtype)
 
 
 def _in_scores(
     input: Tensor, target: Tensor, hi: Tensor, lo: Tensor, v: Tensor, dim: int, ignore_index: int
 ) -> Tensor:
     """v (p - q), differentiable in the scores, the target and v."""
-    p = _positive_part(input, hi, lo, dim)
+    p = _counted(hi.unsqueeze(dim), _positive_part(input, hi, lo, dim))
     slope = _rules.loss.gradient(_moved(p, input, dim), distribution(target, p, dim, ignore_index))
     if target.is_floating_point():
         # As far as the sum of q is not one, L moves with tau. It is taken for one unless q is differentiated.
         free = target.requires_grad
-        excess = (target.to(p.dtype) if free else _move(target)).sum(dim, keepdim=True) - int(free)
+        excess = (target if free else target - target.detach()).to(p.dtype).sum(dim, keepdim=True) - int(free)
         slope = slope + _rules.sparsemax.threshold_vjp(
             p.movedim(dim, -1), excess.movedim(dim, -1), torch
         ).movedim(-1, dim)
-    return _counted(hi.unsqueeze(dim), v.unsqueeze(dim) * slope).to(input.dtype)
+    return (v.unsqueeze(dim) * _counted(hi.unsqueeze(dim), slope)).to(input.dtype)
 
 
 def _loss_gradient_autograd(
@@ -336,11 +341,13 @@ def _loss_autograd(
         return _below(loss, input, target, dim, ignore_index)
     value, hi, lo = _below(loss, input.detach(), target.detach(), dim, ignore_index)
     # The loss is quadratic around a point: its expansion to the second order is exact.
-    p = _positive_part(input, hi, lo, dim)
+    p = _counted(hi.unsqueeze(dim), _positive_part(input, hi, lo, dim))
     q = distribution(target, p, dim, ignore_index).movedim(dim, -1)
-    p = p.movedim(dim, -1)
-    move = _move(input).movedim(dim, -1)
-    terms = _rules.loss.gradient(p, q.detach()) * move + move * _rules.sparsemax.jvp(p, move, torch) / 2
+    move, p = _move(input, p).movedim(dim, -1), p.movedim(dim, -1)
+    terms = _rules.loss.gradient(p, q.detach()) * move + move * _product(p, move, -1) / 2
+    # An infinite loss moves with the scores of -inf that are wanted.
+    scores = input.movedim(dim, -1).to(hi.dtype)
+    terms = terms - q * torch.where(scores.detach().isneginf() & (q.detach() > 0), scores, 0)
     if target.is_floating_point():
         shift = q - q.detach()
         still = input.detach().movedim(dim, -1).to(hi.dtype)

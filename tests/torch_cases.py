@@ -35,6 +35,8 @@ class Case:
     """Of the inputs that may have a gradient, and of nothing else."""
     make: Callable[[np.random.Generator], Arrays]
     exact: Callable[..., Exact]
+    dim: int | None
+    """Along which scores are solved together."""
     curved: bool = False
     """Whether the Hessian is not 0."""
 
@@ -175,7 +177,7 @@ def loss_case(
             value, J, H = (x.sum(axis=0, keepdims=True) / number for x in (value, J, H))
         return Exact(value, J, H) if in_target else Exact(value, J[:, :n], H[:, :n, :n])
 
-    return Case(name, call, make, exact, curved=True)
+    return Case(name, call, make, exact, dim, curved=True)
 
 
 def _partial(function: Callable[..., Tensor], options: dict[str, Any]) -> Callable[..., Tensor]:
@@ -233,7 +235,7 @@ def sparsemax_case(name: str, shape: tuple[int, ...], dim: int, *, mask: Any = N
             if np.abs(rows - oracle.project(rows).tau()[0][:, None]).min(initial=1) > 0.02:
                 return [z + how.get("fixed", 0.0)]
 
-    return Case(name, function, make, lambda z: _projection(z, dim, allowed))
+    return Case(name, function, make, lambda z: _projection(z, dim, allowed), dim % len(shape))
 
 
 def _cases() -> list[Case]:
@@ -254,12 +256,14 @@ def _cases() -> list[Case]:
             lambda z: zt.threshold(z),
             lambda rng: [smooth(rng, (3, 5))],
             lambda z: _tau(z, -1),
+            1,
         ),
         Case(
             "threshold, dim 0",
             lambda z: zt.threshold(z, 0),
             lambda rng: [smooth(rng, (5, 2), 0)],
             lambda z: _tau(z, 0),
+            0,
         ),
         loss_case("loss, labels"),
         loss_case("loss, labels, sum", reduction="sum"),
@@ -284,7 +288,13 @@ def _cases() -> list[Case]:
             reduction="sum",
         ),
         loss_case("SparsemaxLoss", weight=True, smoothing=0.1, module=True),
-        Case("binary_sparsemax", zt.binary_sparsemax, lambda rng: [_logits(rng, (3, 4))], lambda t: _ramp(t)),
+        Case(
+            "binary_sparsemax",
+            zt.binary_sparsemax,
+            lambda rng: [_logits(rng, (3, 4))],
+            lambda t: _ramp(t),
+            None,
+        ),
     ]
     for reduction in ("none", "mean", "sum"):
         function = _partial(zt.binary_sparsemax_loss, {"reduction": reduction})
@@ -299,6 +309,7 @@ def _binary_case(name: str, function: Callable[..., Tensor], reduction: str) -> 
         function,
         lambda rng: [_logits(rng, (3, 2)), rng.uniform(0.05, 0.95, (3, 2))],
         lambda t, y: _huber(t, y, reduction),
+        None,
         curved=True,
     )
 

@@ -1,6 +1,6 @@
 """Every function on DTensors, in one of two processes: `python -m tests.torch_dtensor RANK STORE`.
 
-Prints one line a function and placement: what torch moved between the processes, and where the result is.
+Prints a line for each function and placement: whether rows were whole, what moved, where the result is.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def main(rank: int, store: str) -> None:
         for placement in (Replicate(), *(Shard(d) for d in range(dims))):
             moved, where = check(case, placement, mesh)
             if rank == 0:
-                print(case.name, placement, moved, where, sep=" | ", flush=True)
+                whole = "split" if isinstance(placement, Shard) and placement.dim == case.dim else "whole"
+                print(case.name, whole, moved, where, sep=" | ", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

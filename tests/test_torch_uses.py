@@ -6,6 +6,7 @@ Hessian, for random cotangents and tangents: what is silently zero, or silently 
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, func
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
+import zerotail.torch as zt
 from tests.torch_cases import CASES, Case, Exact
 
 pytestmark = [
@@ -649,3 +651,65 @@ def threads(case: Case) -> None:
 def test_every_function_is_right_in_every_use(case, name):
     """Values, derivatives and second derivatives, at rtol 1e-12 in float64."""
     USES[name](case)
+
+
+# ---- no hole --------------------------------------------------------------------------------------------
+
+WANTED = {
+    "eager": "eager",
+    "no_grad, inference_mode": "without gradients",
+    "double backward": "double backward",
+    "second backward": "second backward",
+    "gradcheck, forward and batched": "gradcheck",
+    "gradgradcheck, forward over reverse and batched": "gradgradcheck",
+    "func.grad": "func grad",
+    "vmap": "vmap",
+    "vmap, partly batched": "vmap of a part",
+    "vmap(grad)": "vmap of grad",
+    "grad(vmap)": "grad of vmap",
+    "grad(grad)": "grad of grad",
+    "jvp": "jvp",
+    "vjp": "vjp",
+    "linearize": "linearize",
+    "jacrev, jacfwd": "jacrev and jacfwd",
+    "hessian": "hessian",
+    "autograd.functional": "autograd functional",
+    "functional_call": "functional call",
+    "forward-mode AD": "forward mode",
+    "checkpoint": "activation checkpointing",
+    "hooks": "hooks",
+    "in-place": "in place changes",
+    "threads": "threads",
+    "fake and meta tensors": "fake and meta",
+    "compile": "test_torch_graphs.test_compiled_in_one_graph_with_its_backward",
+    "compile, dynamic": "test_torch_graphs.test_compiled_for_changing_shapes",
+    "compile of grad": "test_torch_graphs.test_compiled_gradients",
+    "compile of vmap(grad)": "test_torch_graphs.test_compiled_gradients_of_each_sample",
+    "compile of jvp": "test_torch_graphs.test_compiled_forward_mode",
+    "export": "test_torch_graphs.test_exported",
+    "AOTInductor": "test_torch_graphs.test_built_ahead_of_time",
+    "opcheck": "test_torch_modes.test_torchs_own_check_of_operators_passes",
+    "autocast": "test_torch_modes.test_autocast_gives_the_types_of_softmax_and_cross_entropy",
+    "DTensor": "test_torch_modes.test_shards_stay_where_they_are",
+    "deepcopy and pickle": "test_torch_modes.test_a_copy_of_a_module_is_that_module",
+    "TorchScript": "test_torch_modes.test_torchscript_is_refused_in_words",
+    "torch.jit.trace": "test_torch_modes.test_a_trace_computes_and_holds_no_constant",
+}
+"""Each use that is promised, and where it is tested: a row of the table, or a test of all functions."""
+
+
+def test_the_table_has_no_hole():
+    """Every public function and module is in it, and every promised use, with derivatives that are not 0."""
+    for place in WANTED.values():
+        if place not in USES:
+            module, name = place.split(".")
+            assert callable(getattr(importlib.import_module(f"tests.{module}"), name))
+    names = " ".join(case.name for case in CASES)
+    short = {"sparsemax_loss": "loss, labels", "binary_sparsemax_loss": "binary loss"}
+    for name in zt.__all__:
+        if name != "onnx_translations":  # the exporter's, with tests of its own
+            assert short.get(name, name) in names
+    for case in CASES:
+        exact = Problem(case).exact
+        assert case.name == "sparsemax, size 1" or np.abs(exact.jacobian).max() > 0.01
+        assert case.curved == (np.abs(exact.hessian).max() > 0.01)

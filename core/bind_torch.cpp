@@ -328,7 +328,7 @@ struct Exchange {
 // Of the module torch and what it holds: alive as long as the process.
 struct Direct {
     const Exchange* exchange = nullptr;
-    PyObject *tensor, *transforms, *modes, *grad_enabled, *forward_mode;
+    PyObject *tensor, *transforms, *modes, *tracing, *grad_enabled, *forward_mode;
     PyObject *requires_grad, *is_neg, *is_zero, *level;
 };
 Direct direct;
@@ -349,12 +349,22 @@ bool is_number(PyObject* owned, long n) {
     return yes;
 }
 
-bool is_plain(PyObject* x) {
+// Outside of every transform and mode, torch is asked for nothing more than a result.
+bool is_quiet() {
     return is_none(PyObject_CallNoArgs(direct.transforms)) && is_number(PyObject_CallNoArgs(direct.modes), 0) &&
-           is_number(PyObject_GetAttr(direct.forward_mode, direct.level), -1) &&
-           !(is_true(PyObject_GetAttr(x, direct.requires_grad)) && is_true(PyObject_CallNoArgs(direct.grad_enabled))) &&
+           is_none(PyObject_CallNoArgs(direct.tracing)) &&
+           is_number(PyObject_GetAttr(direct.forward_mode, direct.level), -1);
+}
+
+// A tensor whose memory holds its numbers.
+bool is_plain(PyObject* x) {
+    return Py_TYPE(x) == reinterpret_cast<PyTypeObject*>(direct.tensor) &&
            !is_true(PyObject_CallMethodNoArgs(x, direct.is_neg)) &&
            !is_true(PyObject_CallMethodNoArgs(x, direct.is_zero));
+}
+
+bool wants_gradient(PyObject* x) {
+    return is_true(PyObject_GetAttr(x, direct.requires_grad)) && is_true(PyObject_CallNoArgs(direct.grad_enabled));
 }
 
 bool type_of(nb::dlpack::dtype dtype, Type& type) {
@@ -376,40 +386,69 @@ bool is_dense(const DLTensor& x) {
     return true;
 }
 
-// sparsemax(input, dim), or None where that is not all: then the operator is to be called, or says what is wrong.
-nb::object direct_sparsemax(nb::handle input, nb::handle dimension) {
-    if (!direct.exchange || Py_TYPE(input.ptr()) != reinterpret_cast<PyTypeObject*>(direct.tensor) ||
-        !PyLong_CheckExact(dimension.ptr()) || !is_plain(input.ptr()))
-        return nb::none();
-    DLTensor z;
+// A plain dense tensor on the CPU, as rows along dim.
+struct Plain {
+    DLTensor tensor;
     Type type;
-    Py_ssize_t dim = PyLong_AsSsize_t(dimension.ptr());
-    if (direct.exchange->view(input.ptr(), &z) != 0 || PyErr_Occurred()) {
-        PyErr_Clear();
-        return nb::none();
-    }
-    if (dim < 0) dim += z.ndim;
-    if (z.device.device_type != nb::device::cpu::value || !type_of(z.dtype, type) || !is_dense(z) || dim < 0 ||
-        dim >= z.ndim)
-        return nb::none();
-    Shape shape{1, z.shape[dim], 1};
-    for (Py_ssize_t i = 0; i < dim; ++i) shape.outer *= z.shape[i];
-    for (Py_ssize_t i = dim + 1; i < z.ndim; ++i) shape.inner *= z.shape[i];
+    Shape shape;
 
-    ManagedTensor* p = nullptr;
-    const auto fail = [](void*, const char*, const char* message) { PyErr_SetString(PyExc_RuntimeError, message); };
-    if (direct.exchange->make(&z, &p, nullptr, fail) != 0) throw nb::python_error();
-    const auto start = [](const DLTensor& x) { return static_cast<char*>(x.data) + x.byte_offset; };
-    const auto work = [&] { sparsemax(type, start(z), start(p->tensor), shape, threads()); };
-    if (shape.rows() * shape.cols > release_gil_above) {
-        nb::gil_scoped_release nogil;
-        work();
-    } else {
-        work();
+    bool take(nb::handle x, nb::handle dimension) {
+        if (!PyLong_CheckExact(dimension.ptr()) || !is_plain(x.ptr())) return false;
+        Py_ssize_t dim = PyLong_AsSsize_t(dimension.ptr());
+        if (PyErr_Occurred() || direct.exchange->view(x.ptr(), &tensor) != 0) {
+            PyErr_Clear();
+            return false;
+        }
+        if (dim < 0) dim += tensor.ndim;
+        if (tensor.device.device_type != nb::device::cpu::value || !type_of(tensor.dtype, type) || !is_dense(tensor) ||
+            dim < 0 || dim >= tensor.ndim)
+            return false;
+        shape = {1, tensor.shape[dim], 1};
+        for (Py_ssize_t i = 0; i < dim; ++i) shape.outer *= tensor.shape[i];
+        for (Py_ssize_t i = dim + 1; i < tensor.ndim; ++i) shape.inner *= tensor.shape[i];
+        return true;
     }
-    void* out = nullptr;
-    if (direct.exchange->wrap(p, &out) != 0) throw nb::python_error();
-    return nb::steal(static_cast<PyObject*>(out));
+    bool same_kind(const Plain& other) const {
+        bool same = type == other.type && tensor.ndim == other.tensor.ndim;
+        for (std::int32_t i = 0; same && i < tensor.ndim; ++i) same = tensor.shape[i] == other.tensor.shape[i];
+        return same;
+    }
+    const void* data() const { return static_cast<const char*>(tensor.data) + tensor.byte_offset; }
+
+    // work(out), where out is the memory of a new tensor like this one, which is returned.
+    template <class F> nb::object into_new(F&& work) {
+        ManagedTensor* made = nullptr;
+        const auto fail = [](void*, const char*, const char* message) { PyErr_SetString(PyExc_RuntimeError, message); };
+        if (direct.exchange->make(&tensor, &made, nullptr, fail) != 0) throw nb::python_error();
+        void* const out = static_cast<char*>(made->tensor.data) + made->tensor.byte_offset;
+        if (shape.rows() * shape.cols > release_gil_above) {
+            nb::gil_scoped_release nogil;
+            work(out);
+        } else {
+            work(out);
+        }
+        void* object = nullptr;
+        if (direct.exchange->wrap(made, &object) != 0) throw nb::python_error();
+        return nb::steal(static_cast<PyObject*>(object));
+    }
+};
+
+// sparsemax(input, dim); None where the operator is to be called, and says what is wrong if that is why; True where the
+// same input without its wish for a gradient would do.
+nb::object direct_sparsemax(nb::handle input, nb::handle dim) {
+    Plain z;
+    if (!direct.exchange || !is_quiet() || !z.take(input, dim)) return nb::none();
+    if (wants_gradient(input.ptr())) return nb::bool_(true);
+    return z.into_new([&](void* p) { sparsemax(z.type, z.data(), p, z.shape, threads()); });
+}
+
+// sparsemax_jvp(p, v, dim), or None where the operator is to be called.
+nb::object direct_jvp(nb::handle p, nb::handle v, nb::handle dim) {
+    Plain on, along;
+    if (!direct.exchange || !is_quiet() || !on.take(p, dim) || !along.take(v, dim) || !on.same_kind(along) ||
+        wants_gradient(v.ptr()))
+        return nb::none();
+    return on.into_new([&](void* out) { jvp(on.type, on.data(), along.data(), out, on.shape, threads()); });
 }
 
 // What the direct call asks of torch; without it, or with another version of the table, there is none.
@@ -423,6 +462,7 @@ void enable_direct(nb::handle torch_module) {
     direct.tensor = nb::object(type).release().ptr();
     direct.transforms = nb::object(c.attr("_functorch").attr("peek_interpreter_stack")).release().ptr();
     direct.modes = nb::object(c.attr("_len_torch_dispatch_stack")).release().ptr();
+    direct.tracing = nb::object(c.attr("_get_tracing_state")).release().ptr();
     direct.grad_enabled = nb::object(torch_module.attr("is_grad_enabled")).release().ptr();
     direct.forward_mode = nb::object(torch_module.attr("autograd").attr("forward_ad")).release().ptr();
     direct.requires_grad = PyUnicode_InternFromString("requires_grad");
@@ -440,6 +480,7 @@ void bind_torch(nb::module_& module) {
         enable_direct(torch_module);
     });
     module.def("torch_sparsemax", &direct_sparsemax);
+    module.def("torch_jvp", &direct_jvp);
 }
 
 }  // namespace zerotail

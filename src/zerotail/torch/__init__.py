@@ -15,6 +15,7 @@ def _require() -> None:
 
 _require()
 
+from ._sharding import register_when_imported  # noqa: E402 - after its requirements are met
 from .functional import (  # noqa: E402 - after its requirements are met
     binary_sparsemax,
     binary_sparsemax_loss,
@@ -24,6 +25,8 @@ from .functional import (  # noqa: E402 - after its requirements are met
     threshold,
 )
 from .nn import BinarySparsemaxLoss, Sparsemax, SparsemaxLoss  # noqa: E402
+
+register_when_imported()
 
 __all__ = [
     "BinarySparsemaxLoss",

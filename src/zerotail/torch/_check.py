@@ -7,13 +7,26 @@ those that `torch.softmax` and `F.cross_entropy` raise for the same mistake.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
 FLOATING = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+Function = TypeVar("Function", bound=Callable[..., Any])
 REDUCTIONS = ("none", "mean", "sum")
+
+
+def not_scripted(name: str) -> NoReturn:
+    raise RuntimeError(f"{name} must be compiled by torch.compile or torch.export; got torch.jit.script")
+
+
+def unscriptable(function: Function) -> Function:
+    """Let TorchScript, which asks for this attribute before it reads a function, say what to use instead."""
+    function.__prepare_scriptable__ = partial(not_scripted, function.__name__)  # type: ignore[attr-defined]
+    return function
 
 
 def tensor(value: Any, name: str) -> None:
@@ -21,7 +34,13 @@ def tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a Tensor; got {type(value).__name__}")
 
 
+def dense(value: Tensor, name: str) -> None:
+    if value.layout != torch.strided:
+        raise NotImplementedError(f"{name} must be dense; got layout {value.layout}")
+
+
 def floating(value: Tensor, name: str) -> None:
+    dense(value, name)
     if value.dtype not in FLOATING:
         raise NotImplementedError(
             f"{name} must be float32, float64, float16 or bfloat16 (or give dtype=); got {value.dtype}"
@@ -79,6 +98,8 @@ def loss_target(input: Tensor, target: Tensor, ignore_index: int) -> bool:
     tensor(target, "target")
     if input.dtype not in FLOATING:
         raise NotImplementedError(f"input must be float32, float64, float16 or bfloat16; got {input.dtype}")
+    dense(input, "input")
+    dense(target, "target")
     same_device(target, "target", input)
     index(ignore_index)
     if target.shape == input.shape:

@@ -55,8 +55,7 @@ def compute(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-# ---- kernels
-# --------------------------------------------------------------------------------------------------------
+# ---- kernels -----------------------------------------------------------------------------------------------
 
 
 def _libtorch() -> ctypes.CDLL:
@@ -79,8 +78,7 @@ for name in ("sparsemax", "sparsemax_jvp", "threshold", "sparsemax_loss", "spars
     library.impl(name, getattr(_devices, name), "CompositeExplicitAutograd")
 
 
-# ---- shapes, for compilers and meta tensors
-# -------------------------------------------------------------------------
+# ---- shapes, for compilers and meta tensors ----------------------------------------------------------------
 
 
 def _rows(input: Tensor, dim: int) -> Tensor:
@@ -111,8 +109,7 @@ def _fake_loss_gradient(
     return input.new_empty(input.shape)
 
 
-# ---- vmap: the new dimension goes first, `dim` one place on
-# ---------------------------------------------------------
+# ---- vmap: the new dimension goes first, `dim` one place on ------------------------------------------------
 
 
 def _batch(op: Any, tensors: int) -> Any:
@@ -141,8 +138,7 @@ for op, tensors, fake in (
     torch.library.register_vmap(op, _batch(op, tensors), lib=library)
 
 
-# ---- derivatives
-# ----------------------------------------------------------------------------------------------------
+# ---- derivatives -------------------------------------------------------------------------------------------
 
 
 def _transformed() -> bool:
@@ -155,23 +151,28 @@ def _below(op: Any, *args: Any) -> Any:
         return op(*args)
 
 
-def _move(x: Tensor) -> Tensor:
-    """What x moves by: 0, with the derivative 1 in every mode; NaN where x is infinite."""
-    return (x - x.detach()).to(compute(x.dtype))
+def _move(x: Tensor, p: Tensor) -> Tensor:
+    """What x moves by: 0, with the derivative 1 in every mode. Scores of -inf do not move, if p is known."""
+    still = x.detach()
+    return torch.where(still.isinf() & ~p.isnan(), 0, x - still).to(compute(x.dtype))
+
+
+def _product(p: Tensor, v: Tensor, dim: int) -> Tensor:
+    """J v (Eq. 14) in plain torch."""
+    return _rules.sparsemax.jvp(p.movedim(dim, -1), v.movedim(dim, -1), torch).movedim(-1, dim)
 
 
 def _moved(p: Tensor, input: Tensor, dim: int) -> Tensor:
     """p = sparsemax(input), which is piecewise linear, with its derivative in the input (Eq. 14)."""
-    turned = _rules.sparsemax.jvp(
-        p.movedim(dim, -1).to(compute(p.dtype)), _move(input).movedim(dim, -1), torch
-    )
-    return p + turned.movedim(-1, dim).to(p.dtype)
+    return p + _product(p.to(compute(p.dtype)), _move(input, p), dim).to(p.dtype)
 
 
 class Sparsemax(Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
-        p: Tensor = _below(sparsemax, input, dim)
+        p = _core.torch_sparsemax(input, dim)
+        if p is None:
+            p = _below(sparsemax, input, dim)
         ctx.save_for_backward(p)
         ctx.dim = dim
         return p
@@ -179,11 +180,12 @@ class Sparsemax(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         (p,) = ctx.saved_tensors
-        return (jvp if torch.is_grad_enabled() else _below_jvp)(p, v, ctx.dim), None
+        return _jvp_autograd(p, v, ctx.dim), None
 
 
 def _below_jvp(p: Tensor, v: Tensor, dim: int) -> Tensor:
-    return _below(jvp, p, v, dim)
+    product = _core.torch_jvp(p, v, dim)
+    return _below(jvp, p, v, dim) if product is None else product
 
 
 def _sparsemax_autograd(input: Tensor, dim: int) -> Tensor:
@@ -206,14 +208,13 @@ class Jvp(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         (p,) = ctx.saved_tensors
-        return None, (jvp if torch.is_grad_enabled() else _below_jvp)(p, v, ctx.dim), None
+        return None, _jvp_autograd(p, v, ctx.dim), None
 
 
 def _jvp_autograd(p: Tensor, v: Tensor, dim: int) -> Tensor:
     if _transformed():
         wide = compute(p.dtype)
-        on = p.detach().movedim(dim, -1).to(wide)
-        return _rules.sparsemax.jvp(on, v.movedim(dim, -1).to(wide), torch).movedim(-1, dim).to(p.dtype)
+        return _product(p.detach().to(wide), v.to(wide), dim).to(p.dtype)
     if torch.is_grad_enabled() and v.requires_grad:
         return Jvp.apply(p.detach(), v, dim)
     return _below_jvp(p, v, dim)
@@ -244,9 +245,9 @@ class Threshold(Function):
 def _threshold_autograd(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     if _transformed():
         hi, lo = _below(threshold, input.detach(), dim)
-        p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
-        move = _rules.sparsemax.threshold_jvp(p, _move(input).movedim(dim, -1), torch)
-        return hi + move.squeeze(-1), lo
+        p = _positive_part(input, hi, lo, dim)
+        move = _move(input, p).movedim(dim, -1)
+        return hi + _rules.sparsemax.threshold_jvp(p.movedim(dim, -1), move, torch).squeeze(-1), lo
     if torch.is_grad_enabled() and input.requires_grad:
         return Threshold.apply(input, dim)
     return _below(threshold, input, dim)
@@ -284,7 +285,8 @@ class Loss(Function):
         input, target, hi, lo = ctx.saved_tensors
         in_input = in_target = None
         if ctx.needs_input_grad[0]:
-            in_input = _loss_gradient_autograd(input, target, hi, lo, v, ctx.dim, ctx.ignore_index)
+            way = _in_scores if ctx.needs_input_grad[1] else _loss_gradient_autograd
+            in_input = way(input, target, hi, lo, v, ctx.dim, ctx.ignore_index)
         if ctx.needs_input_grad[1]:
             in_target = _in_target(input, target, hi, lo, v, ctx.dim)
         return in_input, in_target, None, None
@@ -292,19 +294,27 @@ class Loss(Function):
 
 def _in_target(input: Tensor, target: Tensor, hi: Tensor, lo: Tensor, v: Tensor, dim: int) -> Tensor:
     """v (q - z + tau), differentiable in the scores, the target and v."""
-    p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
-    move = _rules.sparsemax.threshold_jvp(p, _move(input).movedim(dim, -1), torch).movedim(-1, dim)
+    p = _positive_part(input, hi, lo, dim)
+    move = _move(input, p).movedim(dim, -1)
+    move = _rules.sparsemax.threshold_jvp(p.movedim(dim, -1), move, torch).movedim(-1, dim)
     slope = target.to(hi.dtype) + ((hi.unsqueeze(dim) - input.to(hi.dtype)) + lo.unsqueeze(dim)) + move
-    return _counted(hi.unsqueeze(dim), v.unsqueeze(dim) * slope).to(target.dtype)
+    return (v.unsqueeze(dim) * _counted(hi.unsqueeze(dim), slope)).to(target.dtype)
 
 
 def _in_scores(
     input: Tensor, target: Tensor, hi: Tensor, lo: Tensor, v: Tensor, dim: int, ignore_index: int
 ) -> Tensor:
     """v (p - q), differentiable in the scores, the target and v."""
-    p = _moved(_positive_part(input, hi, lo, dim), input, dim)
-    slope = _rules.loss.gradient(p, distribution(target, p, dim, ignore_index))
-    return _counted(hi.unsqueeze(dim), v.unsqueeze(dim) * slope).to(input.dtype)
+    p = _counted(hi.unsqueeze(dim), _positive_part(input, hi, lo, dim))
+    slope = _rules.loss.gradient(_moved(p, input, dim), distribution(target, p, dim, ignore_index))
+    if target.is_floating_point():
+        # As far as the sum of q is not one, L moves with tau. It is taken for one unless q is differentiated.
+        free = target.requires_grad
+        excess = (target if free else target - target.detach()).to(p.dtype).sum(dim, keepdim=True) - int(free)
+        slope = slope + _rules.sparsemax.threshold_vjp(
+            p.movedim(dim, -1), excess.movedim(dim, -1), torch
+        ).movedim(-1, dim)
+    return (v.unsqueeze(dim) * _counted(hi.unsqueeze(dim), slope)).to(input.dtype)
 
 
 def _loss_gradient_autograd(
@@ -327,15 +337,16 @@ def _loss_autograd(
         return _below(loss, input, target, dim, ignore_index)
     value, hi, lo = _below(loss, input.detach(), target.detach(), dim, ignore_index)
     # The loss is quadratic around a point: its expansion to the second order is exact.
-    p = _positive_part(input, hi, lo, dim).movedim(dim, -1)
+    p = _counted(hi.unsqueeze(dim), _positive_part(input, hi, lo, dim))
     q = distribution(target, p, dim, ignore_index).movedim(dim, -1)
-    still = input.detach().movedim(dim, -1).to(hi.dtype)
-    # A score of -inf does not move, but in a row that is NaN.
-    move = torch.where(still.isinf() & ~hi.isnan().unsqueeze(-1), 0, _move(input).movedim(dim, -1))
-    terms = _rules.loss.gradient(p, q.detach()) * move + move * _rules.sparsemax.jvp(p, move, torch) / 2
+    move, p = _move(input, p).movedim(dim, -1), p.movedim(dim, -1)
+    terms = _rules.loss.gradient(p, q.detach()) * move + move * _product(p, move, -1) / 2
+    # An infinite loss moves with the scores of -inf that are wanted.
+    scores = input.movedim(dim, -1).to(hi.dtype)
+    terms = terms - q * torch.where(scores.detach().isneginf() & (q.detach() > 0), scores, 0)
     if target.is_floating_point():
         shift = q - q.detach()
-        slope = q.detach() + ((hi.unsqueeze(-1) - still) + lo.unsqueeze(-1))
+        slope = q.detach() + ((hi.unsqueeze(-1) - scores.detach()) + lo.unsqueeze(-1))
         mean = _rules.sparsemax.threshold_jvp(p, move, torch)
         terms = terms + torch.where(slope.isinf(), 0, slope) * shift + shift * (shift / 2 - move + mean)
     return value + _counted(hi, terms.sum(-1)), hi, lo

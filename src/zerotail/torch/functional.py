@@ -16,6 +16,7 @@ _direct = _core.torch_sparsemax
 _compiling = torch.compiler.is_compiling
 
 
+@_check.unscriptable
 def sparsemax(
     input: Tensor, dim: int = -1, *, mask: Tensor | None = None, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -56,7 +57,9 @@ def sparsemax(
     tensor([0.7500, 0.2500, 0.0000])
     """
     if mask is None and dtype is None and not _compiling():
-        p: Tensor | None = _direct(input, dim)
+        p = _direct(input, dim)
+        if p is True:
+            return _ops.Sparsemax.apply(input, dim)
         if p is not None:
             return p
     return _sparsemax(input, dim, mask, dtype)
@@ -67,8 +70,10 @@ def _sparsemax(input: Tensor, dim: int, mask: Tensor | None, dtype: torch.dtype 
     if mask is None:
         return _ops.sparsemax(scores, dim).view(input.shape)
     _check.mask(mask, input)
-    mask = mask.expand(input.shape).view(scores.shape)
-    p = _ops.sparsemax(torch.where(mask, scores, -torch.inf), dim)
+    mask = mask.view([1] * (scores.dim() - mask.dim()) + list(mask.shape))
+    # A row with nothing left is solved as zeros, not as -inf: no NaN that anomaly detection would find.
+    rest = torch.where(mask.any(dim, keepdim=True), -torch.inf, 0.0).to(scores.dtype)
+    p = _ops.sparsemax(torch.where(mask, scores, rest), dim)
     return torch.where(mask, p, 0).view(input.shape)
 
 
@@ -80,11 +85,17 @@ def _prepared(input: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tenso
         _check.dtype(dtype)
         input = input.to(dtype)
     _check.floating(input, "input")
-    if torch.is_autocast_enabled(input.device.type):
+    if _autocast(input):
         input = input.to(torch.softmax(input.detach().new_empty(0), 0).dtype)
     return (input if input.dim() else input.unsqueeze(0)), dim
 
 
+def _autocast(input: Tensor) -> bool:
+    device = input.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+@_check.unscriptable
 def threshold(input: Tensor, dim: int = -1) -> Tensor:
     """Find the tau for which sparsemax is max(input - tau, 0) (Eq. 4).
 
@@ -113,6 +124,7 @@ def threshold(input: Tensor, dim: int = -1) -> Tensor:
     return hi.to(scores.dtype)
 
 
+@_check.unscriptable
 def sparsemax_loss(
     input: Tensor,
     target: Tensor,
@@ -165,7 +177,7 @@ def sparsemax_loss(
         _check.weight(weight, input)
     dim = _check.class_dim(input)
     dtype = input.dtype if is_labels else torch.promote_types(input.dtype, target.dtype)
-    if torch.is_autocast_enabled(input.device.type):  # as cross_entropy, on every device
+    if _autocast(input):  # as cross_entropy, on every device
         dtype = torch.promote_types(dtype, torch.float32)
     # Half types are rounded once, at the end.
     plain = weight is None and not label_smoothing
@@ -238,6 +250,7 @@ def _distribution_rows(scores: Tensor, q: Tensor, dim: int, weight: Tensor | Non
     return torch.where(counts, sums * rows, 0)
 
 
+@_check.unscriptable
 def binary_sparsemax(input: Tensor) -> Tensor:
     """Give each score t its probability against a score of 0 (Eq. 6): (t + 1) / 2, between 0 and 1.
 
@@ -265,6 +278,7 @@ def binary_sparsemax(input: Tensor) -> Tensor:
     return torch.where(input >= 1, 1, torch.where(input <= -1, 0, ramp))
 
 
+@_check.unscriptable
 def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """Measure how far scores t are from probabilities y of the positive class: a Huber loss (Eq. 23).
 
@@ -295,6 +309,8 @@ def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "me
     _check.binary(input, target)
     _check.reduction(reduction)
     dtype = input.dtype
+    if _autocast(input):  # as binary_cross_entropy_with_logits
+        dtype = torch.promote_types(dtype, torch.float32)
     t = input.to(_ops.compute(dtype))
     y = target.to(t.dtype)
     # Three pieces; each sees only scores of its own, so that no infinity meets a zero.

@@ -12,9 +12,7 @@ from . import _check, functional
 class _Module(nn.Module):
     def __prepare_scriptable__(self) -> NoReturn:
         """TorchScript asks for this first."""
-        raise RuntimeError(
-            f"{type(self).__name__} must be compiled by torch.compile or torch.export; got torch.jit.script"
-        )
+        _check.not_scripted(type(self).__name__)
 
 
 class Sparsemax(_Module):

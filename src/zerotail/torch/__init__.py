@@ -15,8 +15,8 @@ def _require() -> None:
 
 _require()
 
-from ._sharding import register_when_imported  # noqa: E402 - after its requirements are met
-from .functional import (  # noqa: E402 - after its requirements are met
+from . import _sharding  # noqa: E402 - after its requirements are met
+from .functional import (  # noqa: E402
     binary_sparsemax,
     binary_sparsemax_loss,
     onnx_translations,
@@ -26,7 +26,7 @@ from .functional import (  # noqa: E402 - after its requirements are met
 )
 from .nn import BinarySparsemaxLoss, Sparsemax, SparsemaxLoss  # noqa: E402
 
-register_when_imported()
+_sharding.register_when_imported()
 
 __all__ = [
     "BinarySparsemaxLoss",

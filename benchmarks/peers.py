@@ -111,6 +111,8 @@ def compiled(function: Function) -> Function:
     """As torch.compile makes it, for each shape anew. Once a process: compiling takes seconds."""
     import torch
 
+    # Every shape and number of threads is compiled on purpose, from one line of source.
+    torch._dynamo.config.recompile_limit = 100
     return torch.compile(lambda x, dim: function(x, dim), fullgraph=True, dynamic=False)
 
 

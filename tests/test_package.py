@@ -30,6 +30,7 @@ MODULES = {
         "threshold",
     },
     "zerotail.torch": {
+        "AdditiveAttention",
         "BinarySparsemaxLoss",
         "Sparsemax",
         "SparsemaxLoss",
@@ -37,6 +38,7 @@ MODULES = {
         "binary_sparsemax_loss",
         "onnx_translations",
         "sparsemax",
+        "sparsemax_attention",
         "sparsemax_loss",
         "threshold",
     },
@@ -59,6 +61,8 @@ SIGNATURES = {
     "zerotail.torch.sparsemax_loss": "(input, target, weight=None, *, ignore_index=-100, reduction='mean', "
     "label_smoothing=0.0)",
     "zerotail.torch.binary_sparsemax": "(input)",
+    "zerotail.torch.sparsemax_attention": "(query, key, value, attn_mask=None, dropout_p=0.0, "
+    "is_causal=False, scale=None, enable_gqa=False)",
     "zerotail.torch.onnx_translations": "()",
     "zerotail.torch.binary_sparsemax_loss": "(input, target, *, reduction='mean')",
 }

@@ -16,6 +16,7 @@ def _require() -> None:
 _require()
 
 from . import _sharding  # noqa: E402 - after its requirements are met
+from .attention import AdditiveAttention, sparsemax_attention  # noqa: E402
 from .functional import (  # noqa: E402
     binary_sparsemax,
     binary_sparsemax_loss,
@@ -29,6 +30,7 @@ from .nn import BinarySparsemaxLoss, Sparsemax, SparsemaxLoss  # noqa: E402
 _sharding.register_when_imported()
 
 __all__ = [
+    "AdditiveAttention",
     "BinarySparsemaxLoss",
     "Sparsemax",
     "SparsemaxLoss",
@@ -36,6 +38,7 @@ __all__ = [
     "binary_sparsemax_loss",
     "onnx_translations",
     "sparsemax",
+    "sparsemax_attention",
     "sparsemax_loss",
     "threshold",
 ]

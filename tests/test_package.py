@@ -32,11 +32,13 @@ MODULES = {
     "zerotail.torch": {
         "AdditiveAttention",
         "BinarySparsemaxLoss",
+        "MultiheadAttention",
         "Sparsemax",
         "SparsemaxLoss",
         "binary_sparsemax",
         "binary_sparsemax_loss",
         "onnx_translations",
+        "register_attention",
         "sparsemax",
         "sparsemax_attention",
         "sparsemax_loss",
@@ -64,6 +66,7 @@ SIGNATURES = {
     "zerotail.torch.sparsemax_attention": "(query, key, value, attn_mask=None, dropout_p=0.0, "
     "is_causal=False, scale=None, enable_gqa=False)",
     "zerotail.torch.onnx_translations": "()",
+    "zerotail.torch.register_attention": "()",
     "zerotail.torch.binary_sparsemax_loss": "(input, target, *, reduction='mean')",
 }
 
@@ -172,7 +175,11 @@ def test_every_public_name_is_documented_with_an_example_that_runs(module, name)
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, name, globs=known)
     assert example.examples, "no example"
     said: list[str] = []
-    for needed in {"sparsemax_csr": ["scipy"], "onnx_translations": ["onnxscript"]}.get(name, []):
+    for needed in {
+        "sparsemax_csr": ["scipy"],
+        "onnx_translations": ["onnxscript"],
+        "register_attention": ["transformers"],
+    }.get(name, []):
         pytest.importorskip(needed)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(example, out=said.append).failed == 0, "".join(said)

@@ -16,7 +16,8 @@ def _require() -> None:
 _require()
 
 from . import _sharding  # noqa: E402 - after its requirements are met
-from .attention import AdditiveAttention, sparsemax_attention  # noqa: E402
+from ._transformers import register_attention  # noqa: E402
+from .attention import AdditiveAttention, MultiheadAttention, sparsemax_attention  # noqa: E402
 from .functional import (  # noqa: E402
     binary_sparsemax,
     binary_sparsemax_loss,
@@ -32,11 +33,13 @@ _sharding.register_when_imported()
 __all__ = [
     "AdditiveAttention",
     "BinarySparsemaxLoss",
+    "MultiheadAttention",
     "Sparsemax",
     "SparsemaxLoss",
     "binary_sparsemax",
     "binary_sparsemax_loss",
     "onnx_translations",
+    "register_attention",
     "sparsemax",
     "sparsemax_attention",
     "sparsemax_loss",

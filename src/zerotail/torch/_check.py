@@ -309,3 +309,92 @@ def additive(query: Tensor, keys: Tensor, mask: Tensor | None, query_dim: int, k
             f"mask must broadcast to the positions of keys, {tuple(keys.shape[:-1])}; "
             f"got shape {tuple(mask.shape)}"
         )
+
+
+def heads(embed_dim: int, num_heads: int) -> None:
+    if embed_dim % num_heads:
+        raise ValueError(f"num_heads must divide embed_dim, {embed_dim}; got {num_heads}")
+
+
+def multihead(
+    query: Tensor, key: Tensor, value: Tensor, features: tuple[int, int, int], batch_first: bool
+) -> None:
+    """The tensors of `MultiheadAttention`."""
+    for x, name, size in zip((query, key, value), ("query", "key", "value"), features, strict=True):
+        tensor(x, name)
+        dense(x, name)
+        if x.is_nested:
+            raise NotImplementedError(f"{name} must be dense; got a nested tensor")
+        if x.dim() not in (2, 3) or x.dim() != query.dim():
+            raise RuntimeError(
+                f"{name} must have 2 dimensions without a batch, 3 with one, and as many as query; "
+                f"got shape {tuple(x.shape)}"
+            )
+        if x.shape[-1] != size:
+            raise RuntimeError(f"{name} must have {size} features; got {x.shape[-1]}")
+    batch = 0 if batch_first else 1
+    if query.dim() == 3 and key.shape[batch] != query.shape[batch]:
+        raise RuntimeError(f"key must have the batch of query, {query.shape[batch]}; got {key.shape[batch]}")
+    if value.shape[:-1] != key.shape[:-1]:
+        raise RuntimeError(
+            f"value must have the batch and the positions of key, {tuple(key.shape[:-1])}; "
+            f"got {tuple(value.shape[:-1])}"
+        )
+
+
+def multihead_masks(
+    query: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    sizes: tuple[int, int, int, int],
+) -> None:
+    """The masks of `MultiheadAttention`, for sizes (batch, heads, queries, keys)."""
+    batch, heads, rows, cols = sizes
+    if is_causal and attn_mask is None:
+        raise RuntimeError("attn_mask must be given where is_causal=True, which is a hint; got None")
+    padding = [(batch, cols)] if query.dim() == 3 else [(cols,)]
+    for mask, name, shapes in (
+        (key_padding_mask, "key_padding_mask", padding),
+        (attn_mask, "attn_mask", [(rows, cols), (batch * heads, rows, cols)]),
+    ):
+        if mask is None:
+            continue
+        tensor(mask, name)
+        if mask.dtype != torch.bool and mask.dtype not in FLOATING:
+            raise RuntimeError(f"{name} must be boolean or floating point; got {mask.dtype}")
+        if tuple(mask.shape) not in shapes:
+            either = " or ".join(map(str, shapes))
+            raise RuntimeError(f"{name} must be of shape {either}; got {tuple(mask.shape)}")
+        _on_device(mask, name, query, "query")
+
+
+REFUSED = {
+    "softcap": "soft-capping",
+    "s_aux": "attention sinks",
+    "sinks": "attention sinks",
+    "indices": "a choice of keys",
+    "block_indices": "a choice of keys",
+    "cu_seq_lens_q": "packed sequences",
+    "cu_seq_lens_k": "packed sequences",
+    "block_table": "a paged cache",
+    "cache": "a paged cache",
+}
+"""Arguments of transformers' attention functions that would change the result, and are not supported."""
+
+
+def transformers(attention_mask: Tensor | None, options: dict[str, Any]) -> None:
+    for name, meaning in REFUSED.items():
+        if options.get(name) is not None:
+            raise ValueError(
+                f'{name} ({meaning}) must be None with attn_implementation="sparsemax"; '
+                f"got {_short(options[name])}"
+            )
+    if attention_mask is not None and attention_mask.dim() != 4:
+        raise ValueError(
+            f"attention_mask must have 4 dimensions in a layer; got shape {tuple(attention_mask.shape)}"
+        )
+
+
+def _short(value: Any) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)[:80]

@@ -108,10 +108,7 @@ def _dense_attention(
     enable_gqa: bool,
 ) -> Tensor:
     """The whole matrix of scores at once, in plain torch: for every device, mode and argument."""
-    if is_causal:
-        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-    output, _ = attend(query, key, value, attn_mask, dropout_p, scale, _sparsemax)
-    return output
+    return attend(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
 
 
 def attend(
@@ -119,28 +116,34 @@ def attend(
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None,
-    dropout_p: float,
-    scale: float | None,
-    weigh: Callable[[Tensor, Tensor | None], Tensor],
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    weighting: str = "sparsemax",
 ) -> tuple[Tensor, Tensor]:
-    """What `sparsemax_attention` returns, and the weights (..., L, S), for any weighting."""
+    """What `sparsemax_attention` returns for arguments that are checked, and the weights (..., L, S)."""
     dtype, wide = query.dtype, _ops.compute(query.dtype)
-    query, key, value = query.to(wide), key.to(wide), value.to(wide)
     if scale is None:
         scale = max(query.shape[-1], 1) ** -0.5
+    if is_causal:
+        # What lies behind the last query is seen by none.
+        key, value = key[..., : query.shape[-2], :], value[..., : query.shape[-2], :]
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    query, key, value = query.to(wide), key.to(wide), value.to(wide)
     mask = attn_mask
     if attn_mask is not None:
         mask = attn_mask if attn_mask.dtype == torch.bool else ~attn_mask.isneginf()
-        key, value = _seen(key, mask, query), _seen(value, mask, query)
+        if not is_causal:
+            key, value = _seen(key, mask, query), _seen(value, mask, query)
     with _without_autocast(query):
         scores = _matmul(query * scale, key.mT)
         if attn_mask is not None and mask is not attn_mask:
             scores = scores + attn_mask.to(wide)
-        p = weigh(scores, mask)
+        p = WEIGHTINGS[weighting](scores, mask)
         if dropout_p:
             p = torch.dropout(p, dropout_p, True)
         output = _matmul(p, value)
-    return output.to(dtype), p
+    return output.to(dtype), p.to(dtype)
 
 
 def _seen(x: Tensor, mask: Tensor, query: Tensor) -> Tensor:
@@ -170,6 +173,166 @@ def _lowered(*xs: Tensor) -> tuple[Tensor, ...]:
 
 def _without_autocast(x: Tensor) -> Any:
     return torch.autocast(x.device.type, enabled=False) if functional._autocast(x) else nullcontext()
+
+
+class MultiheadAttention(_Module, nn.MultiheadAttention):
+    """Attend with several heads, as `torch.nn.MultiheadAttention`, by sparsemax (Eq. 2) of the scores.
+
+    Constructor, call, parameters and state dict are those of `torch.nn.MultiheadAttention`, polarity of masks
+    included: True = blocked.
+
+    Parameters
+    ----------
+    embed_dim, num_heads
+        The features of a query, and the number of heads, which divides them.
+    dropout : float, default 0.0
+        The probability of dropping a weight in training.
+    bias, add_bias_kv, add_zero_attn : bool
+        As in `torch.nn.MultiheadAttention`, as are their defaults.
+    kdim, vdim : int, optional
+        The features of keys and values; `embed_dim` by default.
+    batch_first : bool, default False
+        Whether tensors are (N, L, E) and not (L, N, E).
+    device, dtype
+        Of the parameters.
+    weighting : {"sparsemax", "softmax", "sigmoid"}, default "sparsemax"
+        What makes weights of scores; those of "sigmoid" do not sum to one.
+
+    Notes
+    -----
+    A query whose masks leave nothing gets zeros before the output projection, and has gradient 0. Boolean and
+    floating-point masks may be mixed. `need_weights=False` saves memory.
+
+    Examples
+    --------
+    >>> attention = MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
+    >>> x = torch.randn(3, 5, 8)
+    >>> output, weights = attention(x, x, x, key_padding_mask=torch.arange(5).expand(3, 5) > 3)
+    >>> output.shape, weights.shape, weights[..., 4].count_nonzero()
+    (torch.Size([3, 5, 8]), torch.Size([3, 5, 5]), tensor(0))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        weighting: str = "sparsemax",
+    ) -> None:
+        _check.size(embed_dim, "embed_dim")
+        _check.size(num_heads, "num_heads")
+        _check.heads(embed_dim, num_heads)
+        _check.weighting(weighting, tuple(WEIGHTINGS))
+        super().__init__(
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            add_bias_kv,
+            add_zero_attn,
+            kdim,
+            vdim,
+            batch_first,
+            device,
+            dtype,
+        )
+        self.weighting = weighting
+
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        # torch.nn.TransformerEncoderLayer would compute softmax itself, past this module, if it were True.
+        self._qkv_same_embed_dim = False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        features = (self.embed_dim, self.kdim, self.vdim)
+        _check.multihead(query, key, value, features, self.batch_first)
+        batch = (0 if self.batch_first else 1) if query.dim() == 3 else None
+        q, k, v = self._project(query, key, value)
+        if batch is None:
+            q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+        elif batch == 1:
+            q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+        sizes = (len(q), self.num_heads, q.shape[1], k.shape[1])
+        _check.multihead_masks(query, key_padding_mask, attn_mask, is_causal, sizes)
+        if self.bias_k is not None and self.bias_v is not None:
+            k = torch.cat([k, self.bias_k.to(k.dtype).expand(len(k), 1, -1)], 1)
+            v = torch.cat([v, self.bias_v.to(v.dtype).expand(len(v), 1, -1)], 1)
+        if self.add_zero_attn:
+            k, v = nn.functional.pad(k, (0, 0, 0, 1)), nn.functional.pad(v, (0, 0, 0, 1))
+        mask = _takes_part(key_padding_mask, attn_mask, sizes, k.shape[1])
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights or self.weighting != "sparsemax":
+            output, weights = attend(q, k, v, mask, dropout, weighting=self.weighting)
+        else:
+            output = sparsemax_attention(q, k, v, mask, dropout)
+        output = self.out_proj(output.transpose(1, 2).flatten(-2))
+        if batch is None:
+            output = output.squeeze(0)
+        elif batch == 1:
+            output = output.transpose(0, 1)
+        if not need_weights or weights is None:
+            return output, None
+        if average_attn_weights:
+            weights = weights.mean(1)
+        return output, weights.squeeze(0) if batch is None else weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        linear = nn.functional.linear
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        if self.in_proj_weight is None:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        elif query is key and key is value:
+            return linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        else:
+            weights = self.in_proj_weight.chunk(3)
+        return tuple(linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+
+    def extra_repr(self) -> str:
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, weighting={self.weighting!r}"
+
+
+def _takes_part(
+    key_padding_mask: Tensor | None, attn_mask: Tensor | None, sizes: tuple[int, int, int, int], keys: int
+) -> Tensor | None:
+    """The masks, in which True = blocked, as one of `sparsemax_attention`. Keys that were added take part."""
+    batch, heads, rows, cols = sizes
+    masks = []
+    if key_padding_mask is not None:
+        masks.append(key_padding_mask.view(batch, 1, 1, cols))
+    if attn_mask is not None:
+        masks.append(attn_mask.view(-1, 1 if attn_mask.dim() == 2 else heads, rows, cols))
+    if not masks:
+        return None
+    if all(mask.dtype == torch.bool for mask in masks):
+        blocked = nn.functional.pad(masks[0] if len(masks) == 1 else masks[0] | masks[1], (0, keys - cols))
+        return ~blocked
+    added = [
+        torch.where(mask, -torch.inf, 0.0) if mask.dtype == torch.bool else mask.to(_ops.compute(mask.dtype))
+        for mask in masks
+    ]
+    return nn.functional.pad(added[0] if len(added) == 1 else added[0] + added[1], (0, keys - cols))
 
 
 # ---- additive scores -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from . import _check
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from numpy.typing import NDArray
 
 __all__ = ["Attention", "attention"]
@@ -75,7 +75,7 @@ class Attention:
     def _repr_html_(self) -> str:
         return self.html()
 
-    def figure(self, ax: Axes | None = None) -> Figure:
+    def figure(self, ax: Axes | None = None) -> Figure | SubFigure:
         """Draw the weights as a matrix, a row for each query; cells of weight zero are left blank.
 
         On `ax`, or on a new matplotlib figure, which belongs to no window and has `savefig`.
@@ -100,9 +100,8 @@ class Attention:
         ax.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
         ax.grid(which="minor", color="0.85", linewidth=0.8)
         ax.tick_params(which="both", length=0)
-        drawn: Figure = ax.figure
-        drawn.colorbar(image, ax=ax, label="weight")
-        return drawn
+        ax.figure.colorbar(image, ax=ax, label="weight")
+        return ax.figure
 
 
 def _word(token: str, strength: float, weight: float) -> str:
@@ -121,8 +120,8 @@ def attention(tokens: Sequence[str], weights: Any, queries: Sequence[str] | None
     tokens : sequence of str
         The words, of one sequence.
     weights : array_like or tensor
-        Nonnegative: a weight for each token, or a matrix with a row for each query. A tensor may need a gradient
-        and lie on any device.
+        Nonnegative: a weight for each token, or a matrix with a row for each query. A tensor may need a
+        gradient, and lie on any device.
     queries : sequence of str, optional
         The words that attend, one for each row of a matrix; its number by default.
 

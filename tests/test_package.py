@@ -44,10 +44,11 @@ MODULES = {
         "sparsemax_loss",
         "threshold",
     },
+    "zerotail.viz": {"Attention", "attention"},
 }
 NAMES = [(module, name) for module, names in MODULES.items() for name in sorted(names)]
 # What the examples of a front end may use without importing it.
-FRAMEWORKS = {"zerotail": "numpy", "zerotail.torch": "torch"}
+FRAMEWORKS = {"zerotail": "numpy", "zerotail.torch": "torch", "zerotail.viz": "numpy"}
 SIGNATURES = {
     "zerotail.sparsemax": "(scores, /, *, axis=-1, where=None, out=None)",
     "zerotail.threshold": "(scores, /, *, axis=-1, where=None, keepdims=False)",
@@ -66,6 +67,7 @@ SIGNATURES = {
     "zerotail.torch.sparsemax_attention": "(query, key, value, attn_mask=None, dropout_p=0.0, "
     "is_causal=False, scale=None, enable_gqa=False)",
     "zerotail.torch.onnx_translations": "()",
+    "zerotail.viz.attention": "(tokens, weights, queries=None)",
     "zerotail.torch.register_attention": "()",
     "zerotail.torch.binary_sparsemax_loss": "(input, target, *, reduction='mean')",
 }

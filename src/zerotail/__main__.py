@@ -12,6 +12,7 @@ EXTRAS = {
     "jax": ["jax"],
     "onnx": ["onnx", "onnxscript"],
     "sklearn": ["sklearn", "scipy"],
+    "transformers": ["transformers"],
     "paper": ["matplotlib"],
 }
 
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(describe("numpy"))
     print("extras:")
     for extra, modules in EXTRAS.items():
-        print(f"  {extra:<8} {', '.join(describe(module) for module in modules)}", flush=True)
+        print(f"  {extra:<12} {', '.join(describe(module) for module in modules)}", flush=True)
 
 
 if __name__ == "__main__":

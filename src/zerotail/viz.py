@@ -5,10 +5,11 @@ Needs NumPy alone; figures need matplotlib: `pip install "zerotail[paper]"`.
 
 from __future__ import annotations
 
+import dataclasses
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import typing
+from collections import abc
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def _shade(strength: float) -> str:
     return "#" + "".join(f"{round(part):02x}" for part in parts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Attention:
     """What `attention` returns: a view that Jupyter shows, as HTML or as a figure.
 
@@ -90,7 +91,6 @@ class Attention:
             )
             ax = made.subplots()
         shades = matplotlib.colors.LinearSegmentedColormap.from_list("", [_shade(0), _shade(1)])
-        shades.set_bad(alpha=0)
         image = ax.imshow(np.ma.masked_equal(rows, 0), cmap=shades, vmin=0, vmax=rows.max(initial=0) or 1)
         ax.set_aspect("auto")
         ax.set_xticks(range(rows.shape[1]), self.tokens, rotation=45, ha="right", rotation_mode="anchor")
@@ -112,7 +112,9 @@ def _word(token: str, strength: float, weight: float) -> str:
     return f'<span style="{style}" title="{weight:.4g}">{word}</span>'
 
 
-def attention(tokens: Sequence[str], weights: Any, queries: Sequence[str] | None = None) -> Attention:
+def attention(
+    tokens: abc.Sequence[str], weights: typing.Any, queries: abc.Sequence[str] | None = None
+) -> Attention:
     """Show which tokens attention selects: those of weight zero unmarked, the others shaded by weight.
 
     Parameters

@@ -136,7 +136,7 @@ def attend(
         if not is_causal:
             key, value = _seen(key, mask, query), _seen(value, mask, query)
     with _without_autocast(query):
-        scores = _matmul(query * scale, key.mT)
+        scores = _matmul(query, key.mT) * scale
         if attn_mask is not None and mask is not attn_mask:
             scores = scores + attn_mask.to(wide)
         p = WEIGHTINGS[weighting](scores, mask)

@@ -93,6 +93,20 @@ def test_the_error_is_at_most_twice_that_of_plain_code(name, dtype):
     assert ours <= 2 * max(theirs, torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", TYPES[2:], ids=str)
+def test_half_types_are_rounded_once(dtype):
+    """The result is the one of float32, rounded; so are the gradients, of the same cotangent."""
+    args = [x.requires_grad_() for x in tensors(12, dtype)]
+    wide = [x.detach().float().requires_grad_() for x in args]
+    mask = torch.rand(L, S) < 0.7
+    got, right = zt.sparsemax_attention(*args, mask), zt.sparsemax_attention(*wide, mask)
+    assert torch.equal(got, right.to(dtype))
+    u = torch.randn(got.shape).to(dtype)
+    pairs = torch.autograd.grad(got, args, u), torch.autograd.grad(right, wide, u.float())
+    for g, e in zip(*pairs, strict=True):
+        assert torch.equal(g, e.to(dtype))
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_of_equal_values_the_average_is_the_value(dtype):
     """The weights sum to one: to the rounding of the type, at any score."""

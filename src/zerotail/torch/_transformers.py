@@ -21,8 +21,8 @@ def register_attention() -> None:
     Notes
     -----
     What is not supported is refused when the model runs: soft-capping, sinks, chosen keys, packed sequences
-    and paged caches. `output_attentions=True` in a call gives the weights, where the model hands the option on
-    to its layers (GPT-2 does not). Models that do not use transformers' attention interface ignore every
+    and paged caches. `output_attentions=True` in a call gives the weights, where the model hands the option
+    on to its layers (GPT-2 does not). Models that do not use transformers' attention interface ignore every
     `attn_implementation`, and so this one.
 
     Examples

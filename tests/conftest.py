@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
@@ -50,10 +51,15 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
         return
     core = importlib.import_module("zerotail._core")
+    cores = [core]
+    with suppress(ImportError):  # built where JAX is
+        cores.append(importlib.import_module("zerotail._jax"))
     before = core.target()
-    assert core.use_target(request.param)
+    for each in cores:
+        assert each.use_target(request.param)
     yield request.param
-    core.use_target(before)
+    for each in cores:
+        each.use_target(before)
 
 
 @pytest.fixture(params=[1, 2])

@@ -20,7 +20,7 @@ from jax import Array, lax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir, xla
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from .. import _rules
 from . import _lax
@@ -56,11 +56,16 @@ def _rows_aval(z: Any, axis: int) -> Any:
 
 def _varying(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Inside of shard_map: all arrays as different between devices as any of them."""
-    kinds = [getattr(jax.typeof(x), "vma", frozenset()) for x in arrays]
+    kinds = [_axes_varied(jax.typeof(x)) for x in arrays]
     every: frozenset[Any] = frozenset().union(*kinds)
     return tuple(
         x if kind == every else _vary(x, tuple(every - kind)) for x, kind in zip(arrays, kinds, strict=True)
     )
+
+
+def _axes_varied(aval: Any) -> frozenset[Any]:
+    axes = aval.mat.varying if hasattr(aval, "mat") else aval.vma  # the name before JAX 0.10
+    return frozenset(axes)
 
 
 def _vary(x: Any, names: tuple[Any, ...]) -> Any:
@@ -72,13 +77,27 @@ def _vary(x: Any, names: tuple[Any, ...]) -> Any:
 # ---- lowering ----------------------------------------------------------------------------------------------
 
 
+def _without(spec: Any, axis: int, ndim: int) -> Any:
+    """The placement of scores without a split along axis."""
+    full = [*spec, *[None] * (ndim - len(spec))]
+    return PartitionSpec(*full[:axis], None, *full[axis + 1 :])
+
+
+def _explicit_axes(x: Any) -> set[Any]:
+    """The axes of the mesh that x is split over, where shardings are part of types."""
+    placed = jax.typeof(x).sharding
+    kinds = dict(zip(placed.mesh.axis_names, placed.mesh.axis_types, strict=True))
+    names = [name for part in placed.spec for name in (part if isinstance(part, tuple) else (part,))]
+    return {name for name in names if kinds.get(name) == AxisType.Explicit}
+
+
 def _placed(sharding: Any, kind: str, ndim: int, axis: int) -> Any:
-    """The placement of scores without a split along axis, for scores or for their rows."""
-    spec = [*sharding.spec, *[None] * (ndim - len(sharding.spec))]
-    spec[axis] = None
+    if sharding.is_fully_replicated:
+        return sharding
+    spec = _without(sharding.spec, axis, ndim)
     if kind == ROWS:
-        del spec[axis]
-    return NamedSharding(sharding.mesh, PartitionSpec(*spec))
+        spec = PartitionSpec(*spec[:axis], *spec[axis + 1 :])
+    return NamedSharding(sharding.mesh, spec)
 
 
 def _partitioned(
@@ -142,6 +161,8 @@ class _Operation:
         return self.target is not None and has_kernels()
 
     def __call__(self, *arrays: Any, axis: int, **params: Any) -> list[Any]:
+        if any(_explicit_axes(x) for x in arrays):
+            return self._on_explicit_shards(arrays, axis, params)
         arrays = _varying(arrays)
         # A parameter, where JAX looks for what must know the devices when it is lowered: custom_partitioning does.
         kernel = None
@@ -149,6 +170,33 @@ class _Operation:
             kernel = jax.make_jaxpr(partial(self._kernel, axis=axis, **params))(*arrays)
         results: list[Any] = self.primitive.bind(*arrays, axis=axis, kernel=kernel, **params)
         return results
+
+    def _on_explicit_shards(self, arrays: Any, axis: int, params: Any) -> list[Any]:
+        """Where shardings are part of types: the same on each shard, with rows made whole for it."""
+        placed = jax.typeof(arrays[0]).sharding
+        given, whole = placed.spec, _without(placed.spec, axis, arrays[0].ndim)
+        specs = {SCORES: whole, ROWS: PartitionSpec(*whole[:axis], *whole[axis + 1 :])}
+        takes = [specs[SCORES if x.ndim == arrays[0].ndim else ROWS] for x in arrays]
+        gives = self.gives(**params)
+        arrays = [
+            jax.sharding.reshard(x, NamedSharding(placed.mesh, spec))
+            for x, spec in zip(arrays, takes, strict=True)
+        ]
+        call = partial(self, axis=axis, **params)
+        if names := _explicit_axes(arrays[0]):
+            call = jax.shard_map(
+                lambda *shards: tuple(self(*shards, axis=axis, **params)),
+                mesh=placed.mesh,
+                in_specs=tuple(takes),
+                out_specs=tuple(specs[kind] for kind in gives),
+                axis_names=names,
+            )
+        results = call(*arrays)
+        back = NamedSharding(placed.mesh, given)
+        return [
+            jax.sharding.reshard(x, back) if kind == SCORES else x
+            for x, kind in zip(results, gives, strict=True)
+        ]
 
     def _abstract(self, z: Any, *others: Any, axis: int, kernel: Any, **params: Any) -> list[Any]:
         same, rows = z.update(weak_type=False), _rows_aval(z, axis)
@@ -169,6 +217,9 @@ class _Operation:
             results = jax.ffi.ffi_call(name, made)(*shards, axis=np.int64(axis))
             return tuple(results) if len(gives) > 1 else results[0]
 
+        if AxisType.Manual in jax.typeof(z).sharding.mesh.axis_types:  # inside of shard_map
+            results = call(*arrays)
+            return list(results) if len(gives) > 1 else [results]
         takes = tuple(SCORES if x.ndim == z.ndim else ROWS for x in arrays)
         results = _partitioned(call, takes, gives, axis, z.ndim)(*arrays)
         return list(results) if len(gives) > 1 else [results]

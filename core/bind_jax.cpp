@@ -207,7 +207,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(zerotail_loss_and_grad, handle_loss_and_grad,
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<std::int64_t>("axis"));
 
-NB_MODULE(_jax, m) {
+NB_MODULE(_ffi, m) {
     // What jax.ffi.register_ffi_target takes, by name.
     m.def("handlers", [] {
         nb::dict found;

@@ -53,7 +53,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
     core = importlib.import_module("zerotail._core")
     cores = [core]
     with suppress(ImportError):  # built where JAX is
-        cores.append(importlib.import_module("zerotail._jax"))
+        cores.append(importlib.import_module("zerotail._ffi"))
     before = core.target()
     for each in cores:
         assert each.use_target(request.param)

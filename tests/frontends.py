@@ -269,7 +269,7 @@ class Torch(Frontend):
 
 
 class Jax(Frontend):
-    """JAX on the CPU: the jitted entries, forward mode, reverse mode and vmap. float64 with JAX's switch for it."""
+    """JAX on the CPU: the jitted entries, forward and reverse mode, vmap. float64 with JAX's switch for it."""
 
     name = "jax"
     can = frozenset({"where", "tau", "target"})

@@ -80,7 +80,9 @@ def target(value: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     got = f"got {dtype} of shape {np.shape(value)}"
     if jnp.issubdtype(dtype, jnp.integer):
         if np.shape(value) != rows:
-            raise ValueError(f"target must be integer labels of shape {rows} for scores of shape {shape}; {got}")
+            raise ValueError(
+                f"target must be integer labels of shape {rows} for scores of shape {shape}; {got}"
+            )
     elif dtype not in FLOATING or np.shape(value) != shape:
         raise TypeError(
             f"target must be integer labels of shape {rows} or floating-point distributions of shape {shape}; {got}"

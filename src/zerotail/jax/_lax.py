@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -110,29 +109,26 @@ def threshold(z: Array, *, axis: int) -> tuple[Array, Array]:
     return hi[..., 0], lo[..., 0]
 
 
-def distribution(target: Array, like: Array, axis: int) -> Array:
-    """The target as a distribution of the shape and type of `like`; NaN where a label is out of range."""
+def _distributions(target: Array, rows: Array, axis: int) -> Array:
+    """The target like rows along the last axis; NaN where a label is out of range."""
     if jnp.issubdtype(target.dtype, jnp.floating):
-        return target.astype(like.dtype)
-    labels = jnp.expand_dims(target, axis)
-    classes = lax.broadcasted_iota(target.dtype, like.shape, axis)
-    known = (labels >= 0) & (labels < like.shape[axis])
-    return jnp.where(known, (classes == labels).astype(like.dtype), jnp.nan)
+        return jnp.moveaxis(target, axis, -1).astype(rows.dtype)
+    labels, cols = target[..., None], rows.shape[-1]
+    classes = lax.broadcasted_iota(target.dtype, rows.shape, rows.ndim - 1)
+    known = (labels >= 0) & (labels < cols)
+    return jnp.where(known, (classes == labels).astype(rows.dtype), jnp.nan)
 
 
 def sparsemax_loss(z: Array, target: Array, *, axis: int, gradient: bool) -> tuple[Array, ...]:
     rows = _rows(z, axis)
-    wide = jax.ShapeDtypeStruct(z.shape, rows.dtype)
-    q = jnp.moveaxis(distribution(target, wide, axis), axis, -1)
-    if z.shape[axis]:
-        p = sparsemax(rows, axis=-1)
-        value = _rules.loss.value(rows, q, p, jnp)
-    else:
-        p, value = rows, jnp.zeros(rows.shape[:-1], rows.dtype)
-        if not jnp.issubdtype(target.dtype, jnp.floating):
-            value = jnp.full_like(value, jnp.nan)
+    q = _distributions(target, rows, axis)
+    if not z.shape[axis]:  # no label is known, and no distribution counts
+        nothing = 0 if jnp.issubdtype(target.dtype, jnp.floating) else jnp.nan
+        value = jnp.full(rows.shape[:-1], nothing, rows.dtype)
+        return (value, z) if gradient else (value,)
+    p = sparsemax(rows, axis=rows.ndim - 1)
     counts = jnp.any(q != 0, axis=-1)
-    value = jnp.where(counts, value, 0) if z.shape[axis] else value
+    value = jnp.where(counts, _rules.loss.value(rows, q, p, jnp), 0)
     if not gradient:
         return (value,)
     slope = jnp.where(counts[..., None], _rules.loss.gradient(p, q), 0)

@@ -8,7 +8,6 @@ sharded where they lie.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,9 +25,11 @@ from .. import _rules
 from . import _lax
 
 try:
-    _kernels: Any = importlib.import_module("zerotail._jax")
+    from .. import _ffi
 except ImportError:  # built without jaxlib's headers
-    _kernels = None
+    _has_kernels = False
+else:
+    _has_kernels = True
 
 SCORES, ROWS = "scores", "rows"
 """What an array of a primitive is: of all axes, or one number for each row."""
@@ -36,7 +37,7 @@ SCORES, ROWS = "scores", "rows"
 
 def has_kernels() -> bool:
     """Whether the CPU's kernels are part of this installation."""
-    return _kernels is not None
+    return _has_kernels
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ def _axes_varied(aval: Any) -> frozenset[Any]:
 def _vary(x: Any, names: tuple[Any, ...]) -> Any:
     if hasattr(lax, "pcast"):
         return lax.pcast(x, names, to="varying")
-    return lax.pvary(x, names)  # before JAX 0.9
+    return lax.pvary(x, names)  # type: ignore[attr-defined]  # before JAX 0.9
 
 
 # ---- lowering ----------------------------------------------------------------------------------------------
@@ -182,10 +183,13 @@ class _Operation:
             jax.sharding.reshard(x, NamedSharding(placed.mesh, spec))
             for x, spec in zip(arrays, takes, strict=True)
         ]
-        call = partial(self, axis=axis, **params)
+
+        def call(*shards: Any) -> tuple[Any, ...]:
+            return tuple(self(*shards, axis=axis, **params))
+
         if names := _explicit_axes(arrays[0]):
             call = jax.shard_map(
-                lambda *shards: tuple(self(*shards, axis=axis, **params)),
+                call,
                 mesh=placed.mesh,
                 in_specs=tuple(takes),
                 out_specs=tuple(specs[kind] for kind in gives),
@@ -244,7 +248,7 @@ class _Operation:
 
 def _register() -> None:
     if has_kernels():
-        for name, handler in _kernels.handlers().items():
+        for name, handler in _ffi.handlers().items():
             jax.ffi.register_ffi_target(name, handler, platform="cpu")
 
 

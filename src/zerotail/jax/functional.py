@@ -36,8 +36,8 @@ def sparsemax(x: ArrayLike, /, axis: Axis = -1, *, where: ArrayLike | None = Non
     Returns
     -------
     Array
-        Shape and type of `x`. NaN along `axis` where the scores that take part hold NaN or +inf, or are all -inf,
-        as softmax.
+        Shape and type of `x`. NaN along `axis` where the scores that take part hold NaN or +inf, or are all
+        -inf, as softmax.
 
     Examples
     --------
@@ -68,8 +68,8 @@ def threshold(x: ArrayLike, /, axis: Axis = -1, *, where: ArrayLike | None = Non
     Returns
     -------
     Array
-        One number a row, of the type of `x`. NaN where a row is empty, is excluded as a whole, or has the value
-        NaN in `sparsemax`.
+        One number a row, of the type of `x`. NaN where a row is empty, is excluded as a whole, or has the
+        value NaN in `sparsemax`.
 
     Notes
     -----
@@ -99,19 +99,19 @@ def sparsemax_loss(
     scores : array
         As in `sparsemax`: scores, not probabilities.
     target : array
-        Integers: labels, of the shape of `scores` without `axis`; with several axes, a label counts through them in
-        the order given. Floating point: distributions, of the shape of `scores`. Their sums are not checked.
+        Integers: labels, of the shape of `scores` without `axis`; with several axes, a label counts through them
+        in the order given. Floating point: distributions, of the shape of `scores`; their sums are not checked.
     axis : int, tuple of int or None, default -1
         The axes of the classes.
     where : array of bool, optional
-        True = takes part, as in `sparsemax`. An excluded class has the score -inf. A row with nothing left does not
-        count: loss and gradient are 0.
+        True = takes part, as in `sparsemax`. An excluded class has the score -inf. A row with nothing left does
+        not count: loss and gradient are 0.
 
     Returns
     -------
     Array
-        Never negative, and not reduced. +inf where a class with the score -inf is wanted. NaN for rows whose value is
-        NaN, and for labels out of range, -1 included. A row whose target is all zeros does not count: 0.
+        Never negative, and not reduced. +inf where a class with the score -inf is wanted. NaN for rows whose
+        value is NaN, and for labels out of range, -1 included. A row whose target is all zeros does not count: 0.
 
     Examples
     --------

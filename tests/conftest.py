@@ -73,3 +73,11 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     yield request.param
     for library, count in zip(libraries, before, strict=True):
         library.set_num_threads(count)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> Iterator[None]:
+    """What JAX has compiled for a file of tests goes with it: thousands of programs are gigabytes."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()

@@ -37,6 +37,8 @@ class Frontend:
     name = "?"
     can: frozenset[str] = frozenset()
     """Of "where", "tau" (threshold), "target" (distributions), "binary"."""
+    compiles = False
+    """Whether each new shape costs a compilation: tests of very many shapes then take a part of them."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
@@ -269,9 +271,10 @@ class Torch(Frontend):
 
 
 class Jax(Frontend):
-    """JAX on the CPU: the jitted entries, forward and reverse mode, vmap. float64 with JAX's switch for it."""
+    """JAX on the CPU: the jitted entries, forward and reverse mode, vmap. float64 by JAX's switch for it."""
 
     name = "jax"
+    compiles = True
     can = frozenset({"where", "tau", "target"})
 
     def __init__(self, dtype: Any) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 
 import zerotail
 from zerotail import _core
@@ -27,6 +28,13 @@ def describe(module: str) -> str:
     return f"{module} {getattr(found, '__version__', '(unknown version)')}"
 
 
+def kernels() -> str:
+    """Whether zerotail.jax has what it runs on the CPU: a build without JAX leaves it out."""
+    if importlib.util.find_spec("zerotail._ffi"):
+        return "JAX's kernels: built"
+    return "JAX's kernels: not built, as there was no JAX; zerotail.jax runs on XLA's own operations"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m zerotail",
@@ -36,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"zerotail {zerotail.__version__}")
     print(f"CPU target: {_core.target()} (available: {', '.join(_core.targets())})")
     print(f"threads: {zerotail.get_num_threads()}")
+    print(kernels())
     print(describe("numpy"))
     print("extras:")
     for extra, modules in EXTRAS.items():

@@ -1,7 +1,7 @@
 """Argument checks of the JAX front end, at trace time.
 
-Every error message stands here, in one form: *argument* must *requirement*; got *value*. The exceptions are those
-that `jax.nn.softmax` and optax's losses raise for the same mistake.
+Every error message stands here, in one form: *argument* must *requirement*; got *value*. The exceptions are
+those that `jax.nn.softmax` and optax's losses raise for the same mistake.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def target(value: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
             )
     elif dtype not in FLOATING or np.shape(value) != shape:
         raise TypeError(
-            f"target must be integer labels of shape {rows} or floating-point distributions of shape {shape}; {got}"
+            f"target must be integer labels of shape {rows} or floating-point distributions of shape "
+            f"{shape}; {got}"
         )
     return dtype

@@ -1,7 +1,7 @@
 """The primitives in XLA's own operations, for every device that has no kernel. No sort.
 
-Rows are solved as in the core: Newton's method on tau from the lower bound max z - 1. JAX has no float64 unless
-it is told so, so sums and tau are pairs hi + lo of the compute type, with the rounding errors in lo.
+Rows are solved as in the core: Newton's method on tau from the lower bound max z - 1. JAX has no float64
+unless it is told so, so sums and tau are pairs hi + lo of the compute type, with the rounding errors in lo.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _newton(z: Array, tau: Pair) -> tuple[Array, Array]:
 def _solve(z: Array) -> Pair:
     """tau of each row along the last axis (Eq. 4), which is kept; NaN for rows without tau.
 
-    Steps from a lower bound only grow, and the scores above only become fewer: when a step drops none, it was the
-    last.
+    Steps from a lower bound only grow, and the scores above only become fewer: when a step drops none, it was
+    the last.
     """
     top = jnp.max(z, axis=-1, keepdims=True)
     defined = jnp.isfinite(top)

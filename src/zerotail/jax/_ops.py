@@ -1,9 +1,9 @@
 """The primitives behind the JAX front end, and what each of JAX's transforms needs to know of them.
 
-A primitive is one operation to every transform: it has a shape, a rule for vmap, a derivative made of primitives and
-plain JAX, and a lowering for each platform. On the CPU that is a call of the core through XLA's foreign function
-interface, elsewhere `_lax`. Rows run along the parameter `axis`, all other axes are batch: they are mapped and
-sharded where they lie.
+A primitive is one operation to every transform: it has a shape, a rule for vmap, a derivative made of
+primitives and plain JAX, and a lowering for each platform. On the CPU that is a call of the core through XLA's
+foreign function interface, elsewhere `_lax`. Rows run along the parameter `axis`, all other axes are batch:
+they are mapped and sharded where they lie.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def _partitioned(
 class _Operation:
     """A primitive whose first argument is scores, and its two ways to be computed.
 
-    `target` names the kernel, if there is one, and `gives` the kinds of the results, for the parameters but axis.
+    `target` names the kernel, if there is one, and `gives` the kinds of the results, for the parameters
+    but axis.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class _Operation:
         if any(_explicit_axes(x) for x in arrays):
             return self._on_explicit_shards(arrays, axis, params)
         arrays = _varying(arrays)
-        # A parameter, where JAX looks for what must know the devices when it is lowered: custom_partitioning does.
+        # A parameter, where JAX looks for what must know the devices when lowered: custom_partitioning does.
         kernel = None
         if self._has_kernel():
             kernel = jax.make_jaxpr(partial(self._kernel, axis=axis, **params))(*arrays)
@@ -353,8 +354,8 @@ def _contract(slope: Array, v: Array) -> Array:
 def _loss_rule(primals: Any, tangents: Any, *, axis: int, gradient: bool, kernel: Any) -> Any:
     """The loss moves by (p - q) dz + (q - z + tau) dq, and p - q by J dz - dq.
 
-    As far as the sum of q is not one, the loss moves with tau as well. It is taken for one, and to stay one, unless
-    q is differentiated: so second derivatives are symmetric, and the same in every mode.
+    As far as the sum of q is not one, the loss moves with tau as well. It is taken for one, and to stay one,
+    unless q is differentiated: so second derivatives are symmetric, and the same in every mode.
     """
     (z, target), (dz, dq) = primals, tangents
     value, grad = _loss(z, target, axis=axis, gradient=True)

@@ -30,8 +30,8 @@ def sparsemax(x: ArrayLike, /, axis: Axis = -1, *, where: ArrayLike | None = Non
     axis : int, tuple of int or None, default -1
         The axes that together sum to one; None means all.
     where : array of bool, optional
-        True = takes part. Broadcasts to `x`. What is excluded gets 0 and is never read; a row with nothing left
-        is zeros.
+        True = takes part. Broadcasts to `x`. What is excluded gets 0 and is never read; a row with nothing
+        left is zeros.
 
     Returns
     -------
@@ -73,7 +73,8 @@ def threshold(x: ArrayLike, /, axis: Axis = -1, *, where: ArrayLike | None = Non
 
     Notes
     -----
-    tau is rounded to the type of `x`: with a large offset `max(x - tau, 0)` has fewer digits than `sparsemax`.
+    tau is rounded to the type of `x`: with a large offset `max(x - tau, 0)` has fewer digits than
+    `sparsemax`.
 
     Examples
     --------
@@ -99,19 +100,21 @@ def sparsemax_loss(
     scores : array
         As in `sparsemax`: scores, not probabilities.
     target : array
-        Integers: labels, of the shape of `scores` without `axis`; with several axes, a label counts through them
-        in the order given. Floating point: distributions, of the shape of `scores`; their sums are not checked.
+        Integers: labels, of the shape of `scores` without `axis`; with several axes, a label counts through
+        them in the order given. Floating point: distributions, of the shape of `scores`; their sums are not
+        checked.
     axis : int, tuple of int or None, default -1
         The axes of the classes.
     where : array of bool, optional
-        True = takes part, as in `sparsemax`. An excluded class has the score -inf. A row with nothing left does
-        not count: loss and gradient are 0.
+        True = takes part, as in `sparsemax`. An excluded class has the score -inf. A row with nothing left
+        does not count: loss and gradient are 0.
 
     Returns
     -------
     Array
         Never negative, and not reduced. +inf where a class with the score -inf is wanted. NaN for rows whose
-        value is NaN, and for labels out of range, -1 included. A row whose target is all zeros does not count: 0.
+        value is NaN, and for labels out of range, -1 included. A row whose target is all zeros does not
+        count: 0.
 
     Examples
     --------

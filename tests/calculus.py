@@ -1,7 +1,7 @@
 """Exact derivatives of rows, as dense arrays, from the oracle and the paper's closed forms.
 
-Every derivative that a transform can ask for, of any order and in any mode, is a product of these with vectors.
-`at` says which entries of a flat array are the rows.
+Every derivative that a transform can ask for, of any order and in any mode, is a product of these with
+vectors. `at` says which entries of a flat array are the rows.
 """
 
 from __future__ import annotations

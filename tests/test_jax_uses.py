@@ -309,7 +309,7 @@ def jacrev(case: Case) -> None:
 
 @use
 def hessian(case: Case) -> None:
-    """Forward over reverse, and the three other ways; all of it is 0 where the function is piecewise linear."""
+    """Forward over reverse, and the three other ways; 0 where the function is piecewise linear."""
     p = case.at()
     for outer in (jax.jacfwd, jax.jacrev):
         for inner in (jax.jacfwd, jax.jacrev):
@@ -475,6 +475,7 @@ def test_every_function_is_right_under_every_transform(case, name):
 
 # ---- no hole --------------------------------------------------------------------------------------------
 
+ON_TWO = "test_jax_shards.test_on_two_devices_every_use_is_right_and_no_batch_axis_is_gathered"
 WANTED = {
     "jit": "jit",
     "vmap": "vmap",
@@ -491,8 +492,8 @@ WANTED = {
     "export and deserialise": "export and deserialise",
     "donated buffers": "donated buffers",
     "check_grads": "check gradients",
-    "shard_map": "test_jax_shards.test_on_two_devices_every_use_is_right_and_gathers_no_batch_axis",
-    "jit of sharded inputs": "test_jax_shards.test_on_two_devices_every_use_is_right_and_gathers_no_batch_axis",
+    "shard_map": ON_TWO,
+    "jit of sharded inputs": ON_TWO,
 }
 """Each transform that is promised, and where it is tested: a row of the table, or a test of all functions."""
 

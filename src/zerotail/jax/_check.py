@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import concrete_or_error
 
 FLOATING = frozenset(jnp.dtype(t) for t in (jnp.float32, jnp.float64, jnp.float16, jnp.bfloat16))
 
@@ -37,11 +38,11 @@ def scores(value: Any, name: str) -> Any:
 
 
 def _index(value: Any) -> int:
+    if isinstance(value, jax.core.Tracer):
+        concrete_or_error(None, value, "axis must be known when a function is traced")
     try:
         return operator.index(value)
-    except TypeError as error:
-        if isinstance(value, jax.core.Tracer):
-            raise error  # JAX's own words say more
+    except TypeError:
         raise TypeError(f"axis must be an integer, a tuple of integers or None; got {value!r}") from None
 
 

@@ -60,7 +60,8 @@ def _solve(z: Array) -> Pair:
     the last.
     """
     top = jnp.max(z, axis=-1, keepdims=True)
-    defined = jnp.isfinite(top)
+    # XLA's maximum may pass over a NaN.
+    defined = jnp.isfinite(top) & ~jnp.any(jnp.isnan(z), axis=-1, keepdims=True)
     z = jnp.where(defined, z, 0)
     tau = _two_sum(jnp.where(defined, top, 0), jnp.full_like(top, -1))
     step, size = _newton(z, tau)

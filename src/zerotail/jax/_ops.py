@@ -1,9 +1,9 @@
 """The primitives behind the JAX front end, and what each of JAX's transforms needs to know of them.
 
 A primitive is one operation to every transform: it has a shape, a rule for vmap, a derivative made of
-primitives and plain JAX, and a lowering for each platform. On the CPU that is a call of the core through XLA's
-foreign function interface, elsewhere `_lax`. Rows run along the parameter `axis`, all other axes are batch:
-they are mapped and sharded where they lie.
+primitives and plain JAX, and a lowering for each platform. On the CPU that is a call of the core through
+XLA's foreign function interface, elsewhere `_lax`. Rows run along the parameter `axis`, all other axes are
+batch: they are mapped and sharded where they lie.
 """
 
 from __future__ import annotations

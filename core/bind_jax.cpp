@@ -13,6 +13,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
 #include "sparsemax.hpp"
 
 namespace nb = nanobind;
@@ -23,6 +27,40 @@ namespace {
 
 using In = ffi::AnyBuffer;
 using Out = ffi::Result<ffi::AnyBuffer>;
+
+// XLA's threads take the smallest numbers for zero. The kernels do not: float16 has them where float32 is read as bits.
+#if defined(__x86_64__) || defined(_M_X64)
+class GradualUnderflow {
+public:
+    GradualUnderflow() { _mm_setcsr(found & ~(flush_results | flush_arguments)); }
+    ~GradualUnderflow() { _mm_setcsr(found); }
+    GradualUnderflow(const GradualUnderflow&) = delete;
+    GradualUnderflow& operator=(const GradualUnderflow&) = delete;
+
+private:
+    static constexpr unsigned flush_results = 0x8000, flush_arguments = 0x0040;
+    const unsigned found = _mm_getcsr();
+};
+#elif defined(__aarch64__)
+class GradualUnderflow {
+public:
+    GradualUnderflow() {
+        __asm__ volatile("mrs %0, fpcr" : "=r"(found));
+        __asm__ volatile("msr fpcr, %0" : : "r"(found & ~flush));
+    }
+    ~GradualUnderflow() { __asm__ volatile("msr fpcr, %0" : : "r"(found)); }
+    GradualUnderflow(const GradualUnderflow&) = delete;
+    GradualUnderflow& operator=(const GradualUnderflow&) = delete;
+
+private:
+    static constexpr std::uint64_t flush = 1u << 24 | 1u << 19;
+    std::uint64_t found;
+};
+#else
+struct GradualUnderflow {
+    ~GradualUnderflow() {}
+};
+#endif
 
 // ---- threads --------------------------------------------------------------------------------------------------------
 
@@ -54,7 +92,11 @@ void run_in_pool(void* self, std::int64_t size, std::int64_t grain, Body body, v
     // Four pieces a thread even out what the threads get of their cores; grains stay whole.
     const std::int64_t step = (pieces + 4 * threads - 1) / (4 * threads) * grain;
     const auto work = std::make_shared<Work>(body, context, size, step);
-    for (std::int64_t i = 1; i < threads; ++i) pool.Schedule([work] { work->take(); });
+    for (std::int64_t i = 1; i < threads; ++i)
+        pool.Schedule([work] {
+            const GradualUnderflow here;
+            work->take();
+        });
     work->take();
     while (work->left.load(std::memory_order_acquire) > 0) std::this_thread::yield();
 }
@@ -65,11 +107,16 @@ Parallel on(ffi::ThreadPool& pool) { return {run_in_pool, &pool}; }
 
 std::optional<Type> type_of(const In& x) {
     switch (x.element_type()) {
-        case ffi::DataType::F32: return Type::f32;
-        case ffi::DataType::F64: return Type::f64;
-        case ffi::DataType::F16: return Type::f16;
-        case ffi::DataType::BF16: return Type::bf16;
-        default: return std::nullopt;
+        case ffi::DataType::F32:
+            return Type::f32;
+        case ffi::DataType::F64:
+            return Type::f64;
+        case ffi::DataType::F16:
+            return Type::f16;
+        case ffi::DataType::BF16:
+            return Type::bf16;
+        default:
+            return std::nullopt;
     }
 }
 
@@ -104,6 +151,7 @@ ffi::Error refused(const char* what) { return ffi::Error::InvalidArgument(what);
 // XLA knows no exceptions.
 template <class F> ffi::Error guarded(F&& work) {
     try {
+        const GradualUnderflow here;
         work();
         return ffi::Error::Success();
     } catch (const std::exception& error) {
@@ -123,9 +171,8 @@ ffi::Error handle_jvp(ffi::ThreadPool pool, In p, In v, Out out, std::int64_t ax
     const auto scores = Scores::of(p, axis);
     if (!scores || !same_kind(p, v) || !same_kind(p, *out))
         return refused("zerotail_jvp: v and the result must be like p, with a row along axis");
-    return guarded([&] {
-        jvp(scores->type, p.untyped_data(), v.untyped_data(), out->untyped_data(), scores->shape, on(pool));
-    });
+    return guarded(
+        [&] { jvp(scores->type, p.untyped_data(), v.untyped_data(), out->untyped_data(), scores->shape, on(pool)); });
 }
 
 ffi::Error handle_threshold(ffi::ThreadPool pool, In z, Out hi, Out lo, std::int64_t axis) {
@@ -144,7 +191,8 @@ ffi::Error run_loss(ffi::ThreadPool& pool, const In& z, const In& target, const 
     if (!scores || !scores->is_one_a_row(value))
         return refused("zerotail_loss: the loss must have one number for each row of z along axis");
     const auto is_row_of = [&](ffi::DataType type) {
-        return target.element_type() == type && static_cast<std::int64_t>(target.element_count()) == scores->shape.rows();
+        return target.element_type() == type &&
+               static_cast<std::int64_t>(target.element_count()) == scores->shape.rows();
     };
     if (!is_row_of(ffi::DataType::S32) && !is_row_of(ffi::DataType::S64) && !same_kind(z, target))
         return refused("zerotail_loss: target must be one label for each row of z along axis, or like z");
@@ -174,30 +222,19 @@ ffi::Error handle_loss_and_grad(ffi::ThreadPool pool, In z, In target, Out value
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(zerotail_sparsemax, handle_sparsemax,
-                              ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<In>().Ret<ffi::AnyBuffer>().Attr<std::int64_t>(
-                                  "axis"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(zerotail_jvp, handle_jvp,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<In>()
-                                  .Arg<In>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<std::int64_t>("axis"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(zerotail_threshold, handle_threshold,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<In>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<std::int64_t>("axis"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(zerotail_loss, handle_loss,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<In>()
-                                  .Arg<In>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<std::int64_t>("axis"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    zerotail_sparsemax, handle_sparsemax,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<In>().Ret<ffi::AnyBuffer>().Attr<std::int64_t>("axis"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    zerotail_jvp, handle_jvp,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<In>().Arg<In>().Ret<ffi::AnyBuffer>().Attr<std::int64_t>("axis"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    zerotail_threshold, handle_threshold,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<In>().Ret<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attr<std::int64_t>(
+        "axis"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    zerotail_loss, handle_loss,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<In>().Arg<In>().Ret<ffi::AnyBuffer>().Attr<std::int64_t>("axis"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(zerotail_loss_and_grad, handle_loss_and_grad,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()

@@ -4,7 +4,7 @@ Each example has a few of the labels, chosen by a hidden linear rule; the target
 its share. With sparsemax the labels whose probability is not 0 are a prediction already; softmax gives every
 label something, so that a level must be chosen. One is chosen for both, on the training set.
 
-Command: ``python examples/jax_multilabel.py``, seconds; --help has options. Needs ``zerotail[jax]`` and optax.
+Command: ``python examples/jax_multilabel.py``, seconds; --help has options. Needs ``zerotail[jax]``, optax.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Data:
 
 
 def documents(key: jax.Array, count: int) -> tuple[Data, Data]:
-    """Normal features; an example has the labels whose hidden score is near its best. Half are for the test."""
+    """Normal features; an example has the labels whose hidden score is near its best. Half are for tests."""
     features, rule = jax.random.split(key)
     x = jax.random.normal(features, (2 * count, FEATURES))
     scores = x @ jax.random.normal(rule, (FEATURES, LABELS)) / FEATURES**0.5
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"  step {step:4d}  loss {value:.4f}", flush=True)
 
         parameters = train(loss, training, chosen.steps, say)
-        # What a classifier predicts: the labels above 0, or above the level that is best for what it has seen.
+        # The prediction: labels above 0, or above the level that is best for what it has seen.
         seen, p = (probabilities(scores(parameters, data)) for data in (training, test))
         best = max(LEVELS, key=lambda level: micro_f1(seen > level, training.labels))
         rows += [(name, "p > 0", p > 0), (name, f"p > {best:.2f}", p > best)]

@@ -172,6 +172,20 @@ def test_a_row_does_not_depend_on_its_batch_nor_on_jit_and_vmap():
     np.testing.assert_array_equal(numpy.sparsemax(z), p)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_numbers_that_xlas_threads_flush_to_zero_count(target, dtype):
+    """To the bit as NumPy, on every CPU target: in the calling thread, and on those of the pool."""
+    numpy = pytest.importorskip("zerotail")
+    tiny = np.finfo(dtype).smallest_subnormal
+    for rows in (3, 2000):
+        z = (np.random.default_rng(3).integers(-1000, 1000, (rows, 300)) * tiny).astype(dtype)
+        v = z[::-1].copy()
+        p = numpy.sparsemax(z)
+        np.testing.assert_array_equal(zt.sparsemax(z), p)
+        product = jax.vjp(zt.sparsemax, jnp.asarray(z))[1](jnp.asarray(v))[0]
+        np.testing.assert_array_equal(product, numpy.sparsemax_jvp(p, v))
+
+
 def test_many_calls_at_once_wait_for_nobody():
     """Many batches in one program: XLA runs them on the very threads that they share their rows over."""
     z = np.random.default_rng(2).normal(0, 1, (8, 256, 1024)).astype(np.float32)

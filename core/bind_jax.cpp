@@ -258,5 +258,6 @@ NB_MODULE(_ffi, m) {
         add("zerotail_loss_and_grad", zerotail_loss_and_grad);
         return found;
     });
+    m.attr("api_version") = nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
     m.def("use_target", &use_target);
 }

@@ -150,6 +150,28 @@ with jax.enable_x64(True):
     assert jacobian == f"[{block}, {block}]"
 
 
+def test_kernels_for_another_jaxlib_are_left_alone():
+    """To register them would leave JAX without a CPU: the versions are compared first."""
+    pytest.importorskip("zerotail._ffi")
+    script = """
+import zerotail._ffi as ffi
+major, minor = ffi.api_version
+ffi.api_version = (major, minor + 1)
+import zerotail.jax, jax
+assert not zerotail.jax._ops.has_kernels()
+print(zerotail.jax.sparsemax(jax.numpy.array([1.0, 0.5, -1.0])).tolist())
+from zerotail.__main__ import kernels
+print(kernels())
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    values, line = said.stdout.splitlines()
+    assert values == "[0.75, 0.25, 0.0]"
+    assert "another version" in line
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_the_module_says_whether_the_kernels_are_there(there):
     """`python -m zerotail`."""

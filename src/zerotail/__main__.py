@@ -29,10 +29,17 @@ def describe(module: str) -> str:
 
 
 def kernels() -> str:
-    """Whether zerotail.jax has what it runs on the CPU: a build without JAX leaves it out."""
-    if importlib.util.find_spec("zerotail._ffi"):
+    """Whether zerotail.jax has kernels for the CPU: a build without JAX leaves them out."""
+    instead = "zerotail.jax runs on XLA's own operations"
+    if not importlib.util.find_spec("zerotail._ffi"):
+        return f"JAX's kernels: not built, as there was no JAX; {instead}"
+    try:
+        usable = importlib.import_module("zerotail.jax")._ops.has_kernels()
+    except Exception:  # without a JAX that works, which the line of the extra says
         return "JAX's kernels: built"
-    return "JAX's kernels: not built, as there was no JAX; zerotail.jax runs on XLA's own operations"
+    return (
+        "JAX's kernels: built" if usable else f"JAX's kernels: built for another version of jaxlib; {instead}"
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import concrete_or_error
 
 FLOATING = frozenset(jnp.dtype(t) for t in (jnp.float32, jnp.float64, jnp.float16, jnp.bfloat16))
 
@@ -39,7 +38,7 @@ def scores(value: Any, name: str) -> Any:
 
 def _index(value: Any) -> int:
     if isinstance(value, jax.core.Tracer):
-        concrete_or_error(None, value, "axis must be known when a function is traced")
+        raise jax.errors.ConcretizationTypeError(value, "axis must be known when a function is traced")
     try:
         return operator.index(value)
     except TypeError:

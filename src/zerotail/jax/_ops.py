@@ -8,8 +8,10 @@ batch: they are mapped and sharded where they lie.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,17 +29,29 @@ from . import _lax
 try:
     from .. import _ffi
 except ImportError:  # built without jaxlib's headers
-    _has_kernels = False
-else:
-    _has_kernels = True
+    _ffi = None  # type: ignore[assignment]
 
 SCORES, ROWS = "scores", "rows"
 """What an array of a primitive is: of all axes, or one number for each row."""
 
 
+def _spoken() -> tuple[int, ...] | None:
+    """The version of the foreign function interface that the installed jaxlib speaks: its header says so."""
+    try:
+        header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text(encoding="utf-8")
+    except (OSError, RuntimeError):
+        return None
+    found = dict(re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header, re.MULTILINE))
+    return tuple(int(found[part]) for part in ("MAJOR", "MINOR")) if len(found) == 2 else None
+
+
+@cache
 def has_kernels() -> bool:
-    """Whether the CPU's kernels are part of this installation."""
-    return _has_kernels
+    """Whether the CPU's kernels are in this installation, and were built for a jaxlib like the installed one.
+
+    To register others would leave JAX without a CPU.
+    """
+    return _ffi is not None and _ffi.api_version == _spoken()
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
@@ -51,7 +65,7 @@ def _rows_aval(z: Any, axis: int) -> Any:
         shape=z.shape[:axis] + z.shape[axis + 1 :],
         dtype=jnp.dtype(_lax.compute(z.dtype)),
         weak_type=False,
-        sharding=z.sharding.update(spec=spec),
+        sharding=NamedSharding(z.sharding.mesh, spec),
     )
 
 

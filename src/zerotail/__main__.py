@@ -37,9 +37,7 @@ def kernels() -> str:
         usable = importlib.import_module("zerotail.jax")._ops.has_kernels()
     except Exception:  # without a JAX that works, which the line of the extra says
         return "JAX's kernels: built"
-    return (
-        "JAX's kernels: built" if usable else f"JAX's kernels: built for another version of jaxlib; {instead}"
-    )
+    return "JAX's kernels: built" if usable else f"JAX's kernels: built for a newer jaxlib; {instead}"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +36,27 @@ SCORES, ROWS = "scores", "rows"
 """What an array of a primitive is: of all axes, or one number for each row."""
 
 
-def _spoken() -> tuple[int, ...] | None:
+def _spoken() -> tuple[int, int] | None:
     """The version of the foreign function interface that the installed jaxlib speaks: its header says so."""
     try:
         header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text(encoding="utf-8")
     except (OSError, RuntimeError):
         return None
     found = dict(re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header, re.MULTILINE))
-    return tuple(int(found[part]) for part in ("MAJOR", "MINOR")) if len(found) == 2 else None
+    return (int(found["MAJOR"]), int(found["MINOR"])) if len(found) == 2 else None
 
 
 @cache
 def has_kernels() -> bool:
-    """Whether the CPU's kernels are in this installation, and were built for a jaxlib like the installed one.
+    """Whether the CPU's kernels are in this installation, and not built for a newer jaxlib than there is.
 
-    To register others would leave JAX without a CPU.
+    To register those would leave JAX without a CPU. A newer jaxlib takes older ones.
     """
-    return _ffi is not None and _ffi.api_version == _spoken()
+    spoken = _spoken()
+    if _ffi is None or spoken is None:
+        return False
+    (major, minor), (spoken_major, spoken_minor) = _ffi.api_version, spoken
+    return major == spoken_major and minor <= spoken_minor
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
@@ -115,6 +120,10 @@ def _placed(sharding: Any, kind: str, ndim: int, axis: int) -> Any:
     return NamedSharding(sharding.mesh, spec)
 
 
+# Not before JAX 0.8: there a split of rows is proposed, and undone when the program is partitioned.
+_KNOWS_WHOLE_AXES = "need_replication_factors" in signature(custom_partitioning.def_partition).parameters
+
+
 def _partitioned(
     function: Callable[..., Any], takes: tuple[str, ...], gives: tuple[str, ...], axis: int, ndim: int
 ) -> Any:
@@ -143,7 +152,7 @@ def _partitioned(
         sharding_rule=", ".join(" ".join(kinds[kind]) for kind in takes)
         + " -> "
         + ", ".join(" ".join(kinds[kind]) for kind in gives),
-        need_replication_factors=(f"d{axis}",),
+        **({"need_replication_factors": (f"d{axis}",)} if _KNOWS_WHOLE_AXES else {}),
     )
     return wrapped
 

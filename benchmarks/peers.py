@@ -131,6 +131,21 @@ def entmax(scores: Array) -> Call:
     return lambda: sparsemax(x, dim=-1)
 
 
+def jitted(function: Function, scores: Array, v: Array | None) -> Call:
+    """function(scores) under jit, and with v also v times its Jacobian. Each call waits for its result."""
+    import jax
+
+    def step(x: Any, v: Any) -> Any:
+        if v is None:
+            return function(x)
+        p, back = jax.vjp(function, x)
+        return p, back(v)[0]
+
+    call = jax.jit(step)
+    arrays = jax.numpy.asarray(scores), None if v is None else jax.numpy.asarray(v)
+    return lambda: jax.block_until_ready(call(*arrays))
+
+
 def optax(scores: Array) -> Call:
     import jax
 

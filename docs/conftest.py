@@ -5,5 +5,6 @@ from importlib.util import find_spec
 NEEDS = {
     "torch.md": ("torch", "onnxscript", "onnxruntime"),
     "attention.md": ("torch", "transformers"),
+    "jax.md": ("jax", "optax"),
 }
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

@@ -29,6 +29,7 @@ MODULES = {
         "sparsemax_loss_and_grad",
         "threshold",
     },
+    "zerotail.jax": {"sparsemax", "sparsemax_loss", "threshold"},
     "zerotail.torch": {
         "AdditiveAttention",
         "BinarySparsemaxLoss",
@@ -48,7 +49,12 @@ MODULES = {
 }
 NAMES = [(module, name) for module, names in MODULES.items() for name in sorted(names)]
 # What the examples of a front end may use without importing it.
-FRAMEWORKS = {"zerotail": "numpy", "zerotail.torch": "torch", "zerotail.viz": "numpy"}
+FRAMEWORKS = {
+    "zerotail": "numpy",
+    "zerotail.jax": "jax",
+    "zerotail.torch": "torch",
+    "zerotail.viz": "numpy",
+}
 SIGNATURES = {
     "zerotail.sparsemax": "(scores, /, *, axis=-1, where=None, out=None)",
     "zerotail.threshold": "(scores, /, *, axis=-1, where=None, keepdims=False)",
@@ -61,6 +67,9 @@ SIGNATURES = {
     "zerotail.binary_sparsemax_loss": "(scores, target, /)",
     "zerotail.torch.sparsemax": "(input, dim=-1, *, mask=None, dtype=None)",
     "zerotail.torch.threshold": "(input, dim=-1)",
+    "zerotail.jax.sparsemax": "(x, /, axis=-1, *, where=None)",
+    "zerotail.jax.threshold": "(x, /, axis=-1, *, where=None)",
+    "zerotail.jax.sparsemax_loss": "(scores, target, axis=-1, *, where=None)",
     "zerotail.torch.sparsemax_loss": "(input, target, weight=None, *, ignore_index=-100, reduction='mean', "
     "label_smoothing=0.0)",
     "zerotail.torch.binary_sparsemax": "(input)",

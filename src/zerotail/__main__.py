@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 
 import zerotail
 from zerotail import _core
@@ -28,6 +29,18 @@ def describe(module: str) -> str:
     return f"{module} {getattr(found, '__version__', '(unknown version)')}"
 
 
+def kernels() -> str:
+    """Whether zerotail.jax has kernels for the CPU: a build without JAX leaves them out."""
+    instead = "zerotail.jax runs on XLA's own operations"
+    if not importlib.util.find_spec("zerotail._ffi"):
+        return f"JAX's kernels: not built, as there was no JAX; {instead}"
+    try:
+        usable = importlib.import_module("zerotail.jax")._ops.has_kernels()
+    except Exception:  # without a JAX that works, which the line of the extra says
+        return "JAX's kernels: built"
+    return "JAX's kernels: built" if usable else f"JAX's kernels: built for a newer jaxlib; {instead}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m zerotail",
@@ -37,6 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"zerotail {zerotail.__version__}")
     print(f"CPU target: {_core.target()} (available: {', '.join(_core.targets())})")
     print(f"threads: {zerotail.get_num_threads()}")
+    print(kernels())
     print(describe("numpy"))
     print("extras:")
     for extra, modules in EXTRAS.items():

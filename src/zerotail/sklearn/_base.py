@@ -49,7 +49,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _solve(
-        self, X: Any, targets: Targets, weight: Array | None, start: tuple[Array, Array] | None, settings: Settings
+        self,
+        X: Any,
+        targets: Targets,
+        weight: Array | None,
+        start: tuple[Array, Array] | None,
+        settings: Settings,
     ) -> Solution:
         if targets.labelled is not None:
             X = X[targets.labelled]

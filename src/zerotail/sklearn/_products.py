@@ -1,4 +1,4 @@
-"""The two products of a linear model: scores X W + b, and the weights' gradient X' G, a block of rows at a time."""
+"""The two products of a linear model, a block of rows at a time: X W + b, and X' G."""
 
 from __future__ import annotations
 

@@ -73,7 +73,16 @@ def search(
     done = run(
         [
             joblib.delayed(fit_path)(
-                plain, X, y, targets, weight, score_weight, folds[fold], [alphas[i] for i in path], rules, scorers
+                plain,
+                X,
+                y,
+                targets,
+                weight,
+                score_weight,
+                folds[fold],
+                [alphas[i] for i in path],
+                rules,
+                scorers,
             )
             for fold, path in jobs
         ],
@@ -192,7 +201,7 @@ def _counted(fold: tuple[Any, Any], labelled: Array | None) -> tuple[Array, Arra
     if labelled is not None:
         train, held_out = train[np.isin(train, labelled)], held_out[np.isin(held_out, labelled)]
     if not len(train) or not len(held_out):
-        raise ValueError("cv must leave rows with labels in every training and validation part; got an empty one")
+        raise ValueError("cv must leave rows with labels to train and to validate on; got a part without")
     return train, held_out
 
 
@@ -241,6 +250,7 @@ def _results(
             table[f"split{fold}_test_{name}"] = flat[:, fold]
         mean = flat.mean(axis=1)
         table[f"mean_test_{name}"], table[f"std_test_{name}"] = mean, flat.std(axis=1)
-        table[f"rank_test_{name}"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int32)
+        table[f"rank_test_{name}"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(
+            np.int32
+        )
     return table
-

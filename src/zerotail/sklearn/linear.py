@@ -184,7 +184,7 @@ class SparsemaxClassifier(Stored, _Classifier):
         SciPy's L-BFGS; or the same, and then semismooth Newton steps to full accuracy.
     max_iter : int, default 100
         The most iterations of each of the solver's phases.
-    tol : float, default 1e-6
+    tol : float, default 1e-4
         The largest entry of the gradient at which to stop. L-BFGS also stops where an iteration improves the
         objective by less than 2.2e-6 tol: tol=1e-8 gives the paper's two tolerances.
     class_weight : dict or "balanced", optional
@@ -242,7 +242,7 @@ class SparsemaxClassifier(Stored, _Classifier):
         fit_intercept: bool = True,
         solver: str = "lbfgs",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         class_weight: Any = None,
         on_unlabeled: str = "drop",
         warm_start: bool = False,
@@ -378,7 +378,7 @@ class SparsemaxClassifierCV(_Classifier):
         fit_intercept: bool = True,
         solver: str = "lbfgs",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         class_weight: Any = None,
         on_unlabeled: str = "drop",
         warm_start: bool = True,
@@ -422,7 +422,9 @@ class SparsemaxClassifierCV(_Classifier):
         self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> SparsemaxClassifierCV:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> SparsemaxClassifierCV:
         """Choose the parameters, and minimise the regularised loss over all rows.
 
         Parameters
@@ -477,5 +479,7 @@ class SparsemaxClassifierCV(_Classifier):
             thresholds = _search.grid("thresholds", thresholds, "in [0, 1]", lambda v: (v >= 0) & (v <= 1))
         scales = _search.grid("scales", scales, "positive", lambda v: v > 0)
         return [
-            {"scale": float(s), "threshold": None if t is None else float(t)} for s in scales for t in thresholds
+            {"scale": float(s), "threshold": None if t is None else float(t)}
+            for s in scales
+            for t in thresholds
         ]

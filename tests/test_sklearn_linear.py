@@ -397,7 +397,7 @@ def test_features_and_weights_are_checked():
         model.predict(X[:, :3])
     with pytest.raises(ValueError, match="sample_weight"):
         model.fit(X, y, -np.ones(len(y)))
-    with pytest.raises(ValueError, match="sample_weight must be positive for at least two classes"):
+    with pytest.raises(ValueError, match="sample_weight must be positive for two classes of y at least"):
         model.fit(X, y, (y == 1).astype(float))
     with pytest.raises(ValueError, match=r"(?i)sample.weights? must"):
         ProportionRegressor().fit(np.eye(2), np.eye(2), np.zeros(2))

@@ -11,7 +11,7 @@ EXTRAS = {
     "torch": ["torch"],
     "jax": ["jax"],
     "onnx": ["onnx", "onnxscript"],
-    "sklearn": ["sklearn", "scipy"],
+    "sklearn": ["sklearn", "scipy", "tqdm"],
     "paper": ["matplotlib"],
 }
 

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 FLOATS = [np.float64, np.float32]
 
 
-class LinearModel(BaseEstimator):  # type: ignore[misc]
+class LinearModel(BaseEstimator):
     """Scores X coef_^T + intercept_, from the minimum of Eq. 15."""
 
     coef_: Array

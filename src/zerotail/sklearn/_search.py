@@ -132,7 +132,7 @@ def fit_path(
     rules: Rules,
     scorers: dict[str, Any],
 ) -> list[tuple[dict[str, list[float]], float, int]]:
-    """For each alpha the scores of each rule on the validation rows, the seconds of the fit, its iterations."""
+    """For each alpha: each rule's scores on the validation rows; the seconds of the fit; its iterations."""
     train, held_out = fold
     X_train, X_held, y_held = X[train], X[held_out], y[held_out]
     part = _targets.Targets(targets.values[train], targets.classes, targets.cols, targets.multilabel)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.special import expit
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
@@ -17,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 import zerotail as zt
 
 from . import _losses, _search, _targets
-from ._base import FLOATS, LinearModel, Real
+from ._base import FLOATS, LinearModel
 from ._store import Stored
 
 Array = NDArray[Any]
@@ -29,7 +31,7 @@ def _is_sparsemax(estimator: Any) -> bool:
     return True
 
 
-class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+class _Classifier(ClassifierMixin, LinearModel):
     """Probabilities and decisions, from scores."""
 
     def __sklearn_tags__(self) -> Any:
@@ -61,7 +63,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             weighed = np.unique(np.ravel(y)[weight > 0])
             if len(weighed) < 2:
                 raise ValueError(
-                    f"sample_weight must be positive for at least two classes of y; got one class: {weighed!r}"
+                    f"sample_weight must be positive for two classes of y at least; got {weighed!r}"
                 )
         return X, y, targets, weight, sample_weight
 
@@ -127,7 +129,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Returns
         -------
         ndarray
-            Shape (n,), of `classes_`; or indicators of shape (n, K), as csr_matrix where `fit` got sparse ones.
+            Shape (n,), of `classes_`; or indicators of shape (n, K), sparse where `fit` got them sparse.
         """
         z = self._scores(X)
         if not self.multilabel_:
@@ -157,7 +159,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if self._two_classes():
             return _losses.pair(self.loss, z)
         if self.multilabel_ and self.loss == "logistic":
-            return _losses.expit(z)
+            return expit(z)
         return _losses.distribution(self.loss, z)
 
 
@@ -267,7 +269,7 @@ class SparsemaxClassifier(Stored, _Classifier):
         return self.scale, self.threshold
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> SparsemaxClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparsemaxClassifier:
         """Minimise the regularised loss.
 
         Parameters
@@ -315,8 +317,8 @@ class SparsemaxClassifierCV(_Classifier):
         Default, for label sets: the paper's 0.05, 0.1, ..., 0.5 under the logistic loss, and 1/K, 2/K, ...,
         10/K (as far as they are below 1) under the softmax loss. An error elsewhere.
     scoring : str, callable, list or dict, optional
-        What to maximise: a name of `metrics.get_scorer`, or a callable (estimator, X, y). Default: "accuracy",
-        for label sets "micro_f1". A list of names or a dict of scorers computes several in one go.
+        What to maximise: a name of `metrics.get_scorer`, or a callable (estimator, X, y). Default:
+        "accuracy", for label sets "micro_f1". A list of names or a dict of scorers computes several in one go.
     refit : str, optional
         Which of several scores decides.
     cv : int, splitter or iterable, default 5
@@ -422,9 +424,7 @@ class SparsemaxClassifierCV(_Classifier):
         self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> SparsemaxClassifierCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparsemaxClassifierCV:
         """Choose the parameters, and minimise the regularised loss over all rows.
 
         Parameters
@@ -457,10 +457,11 @@ class SparsemaxClassifierCV(_Classifier):
         self.scale_, self.threshold_ = self.best_estimator_.scale, self.best_estimator_.threshold
         return self
 
-    def _rules(self, targets: _targets.Targets) -> list[dict[str, float]]:
+    def _rules(self, targets: _targets.Targets) -> list[dict[str, float | None]]:
         """The candidates for scale and threshold."""
         sets, K = targets.multilabel, len(targets.classes)
-        scales, thresholds = self.scales, self.thresholds
+        scales: Any = self.scales
+        thresholds: Any = self.thresholds
         if thresholds is not None and (self.loss == "sparsemax" or not sets):
             raise ValueError(
                 "thresholds must be None but for label sets and the losses 'softmax' and 'logistic'; "

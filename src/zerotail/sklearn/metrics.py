@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-def micro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+def micro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Any = None) -> float:
     """Compute F1 of all decisions together, label by label and example by example.
 
     Parameters
@@ -54,7 +54,7 @@ def micro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: ArrayLike |
     return float(f1_score(y_true, y_pred, average="micro", sample_weight=sample_weight, zero_division=0))
 
 
-def macro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+def macro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Any = None) -> float:
     """Compute the mean of the labels' F1 scores.
 
     The usual definition, and scikit-learn's. An undefined ratio counts as 0.
@@ -77,7 +77,7 @@ def macro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: ArrayLike |
 
 
 def macro_f1_of_averages(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: ArrayLike | None = None
+    y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Any = None
 ) -> float:
     """Compute the harmonic mean 2PR / (P + R) of macro-precision P and macro-recall R.
 
@@ -100,7 +100,7 @@ def macro_f1_of_averages(
     return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
 
 
-def squared_error(target: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+def squared_error(target: ArrayLike, p: ArrayLike, *, sample_weight: Any = None) -> float:
     """Compute the mean over rows of |target - p|^2, the paper's mean squared error.
 
     A sum over the K labels: scikit-learn's `mean_squared_error` is this divided by K.
@@ -116,11 +116,11 @@ def squared_error(target: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike |
     >>> squared_error([[0.5, 0.5, 0.0]], [[0.75, 0.25, 0.0]])
     0.125
     """
-    q, p = _proportions(target, p)
-    return float(np.average(((q - p) ** 2).sum(axis=1), weights=sample_weight))
+    q, predicted = _proportions(target, p)
+    return float(np.average(((q - predicted) ** 2).sum(axis=1), weights=sample_weight))
 
 
-def jensen_shannon(target: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+def jensen_shannon(target: ArrayLike, p: ArrayLike, *, sample_weight: Any = None) -> float:
     """Compute the mean over rows of the Jensen-Shannon divergence, in nats: from 0 to log 2.
 
     Parameters
@@ -135,16 +135,16 @@ def jensen_shannon(target: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike 
     >>> round(jensen_shannon([[1.0, 0.0]], [[0.0, 1.0]]), 6)
     0.693147
     """
-    q, p = _proportions(target, p)
-    for name, value in (("target", q), ("p", p)):
+    q, predicted = _proportions(target, p)
+    for name, value in (("target", q), ("p", predicted)):
         if value.size and value.min() < 0:
             raise ValueError(f"{name} must be nonnegative; got {value.min()}")
-    middle = (q + p) / 2
-    rows = (rel_entr(q, middle) + rel_entr(p, middle)).sum(axis=1) / 2
+    middle = (q + predicted) / 2
+    rows = (rel_entr(q, middle) + rel_entr(predicted, middle)).sum(axis=1) / 2
     return float(np.average(rows, weights=sample_weight))
 
 
-def sparsemax_loss(y_true: ArrayLike, scores: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+def sparsemax_loss(y_true: ArrayLike, scores: ArrayLike, *, sample_weight: Any = None) -> float:
     """Compute the mean of the sparsemax loss (Eqs. 20, 23 and 26).
 
     Parameters

@@ -17,7 +17,7 @@ from ._store import Stored
 Array = NDArray[Any]
 
 
-class _Proportions(RegressorMixin, LinearModel):  # type: ignore[misc]
+class _Proportions(RegressorMixin, LinearModel):
     """Distributions, from scores."""
 
     def __sklearn_tags__(self) -> Any:
@@ -116,7 +116,7 @@ class ProportionRegressor(Stored, _Proportions):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProportionRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProportionRegressor:
         """Minimise the regularised loss.
 
         Parameters
@@ -230,9 +230,7 @@ class ProportionRegressorCV(_Proportions):
         self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> ProportionRegressorCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProportionRegressorCV:
         """Choose alpha, and minimise the regularised loss over all rows.
 
         Parameters

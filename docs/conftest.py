@@ -2,5 +2,5 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"torch.md": ("torch", "onnxscript", "onnxruntime")}
+NEEDS = {"torch.md": ("torch", "onnxscript", "onnxruntime"), "sklearn.md": ("sklearn", "scipy")}
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

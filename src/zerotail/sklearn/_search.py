@@ -16,7 +16,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval
 
-from . import _targets, metrics
+from . import _metrics, _targets
 
 Array = NDArray[Any]
 Rules = Sequence[dict[str, Any]]
@@ -210,11 +210,11 @@ def _scorers(scoring: Any, default: str) -> tuple[dict[str, Any], bool]:
     if scoring is None:
         scoring = default
     if isinstance(scoring, str) or callable(scoring):
-        return {"score": metrics.get_scorer(scoring)}, False
+        return {"score": _metrics.get_scorer(scoring)}, False
     named: Iterable[tuple[str, Any]] = (
         scoring.items() if isinstance(scoring, dict) else zip(scoring, scoring, strict=True)
     )
-    found = {name: metrics.get_scorer(scorer) for name, scorer in named}
+    found = {name: _metrics.get_scorer(scorer) for name, scorer in named}
     if not found or not all(isinstance(name, str) for name in found):
         raise ValueError(f"scoring must name at least one scorer; got {scoring!r}")
     return found, True

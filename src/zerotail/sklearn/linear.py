@@ -318,7 +318,7 @@ class SparsemaxClassifierCV(_Classifier):
         10/K (as far as they are below 1) under the softmax loss. An error elsewhere.
     scoring : str, callable, list or dict, optional
         What to maximise: a name of `metrics.get_scorer`, or a callable (estimator, X, y). Default:
-        "accuracy", for label sets "micro_f1". A list of names or a dict of scorers computes several in one go.
+        "accuracy", for label sets "micro_f1". Of a list of names, or a dict, several are computed in one go.
     refit : str, optional
         Which of several scores decides.
     cv : int, splitter or iterable, default 5
@@ -353,9 +353,9 @@ class SparsemaxClassifierCV(_Classifier):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = SparsemaxClassifierCV(alphas=[1e-3, 1e-1]).fit(X, y)
+    >>> model = SparsemaxClassifierCV(alphas=[1e-2, 1.0]).fit(X, y)
     >>> model.alpha_
-    0.001
+    0.01
     """
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012 - scikit-learn's protocol

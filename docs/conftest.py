@@ -6,5 +6,6 @@ NEEDS = {
     "torch.md": ("torch", "onnxscript", "onnxruntime"),
     "attention.md": ("torch", "transformers"),
     "jax.md": ("jax", "optax"),
+    "sklearn.md": ("sklearn", "scipy"),
 }
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

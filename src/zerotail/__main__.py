@@ -12,8 +12,8 @@ EXTRAS = {
     "torch": ["torch"],
     "jax": ["jax"],
     "onnx": ["onnx", "onnxscript"],
-    "sklearn": ["sklearn", "scipy"],
     "transformers": ["transformers"],
+    "sklearn": ["sklearn", "scipy", "tqdm"],
     "paper": ["matplotlib"],
 }
 

@@ -12,8 +12,8 @@ EXTRAS = {
     "torch": ["torch"],
     "jax": ["jax"],
     "onnx": ["onnx", "onnxscript"],
-    "transformers": ["transformers"],
     "sklearn": ["sklearn", "scipy", "tqdm"],
+    "transformers": ["transformers"],
     "paper": ["matplotlib"],
 }
 

@@ -97,7 +97,8 @@ def run(name: str, alpha: float, limit: int, rounds: int) -> None:
         calls = fit(model, X, y)
         optimum[who] = min(value for _, value, _ in calls)
         iterations[who] = int(np.max(model.n_iter_))
-        print(verdict="" if what == "memory" else f"  target {TARGETS[name]}")
+        right = f"{model.score(X, y):.4f} right"
+        print(f"{name}: {who} {optimum[who]:.8f} after {iterations[who]} iterations, {right}", flush=True)
     evaluation: dict[str, list[float]] = {"ours": [], "theirs": []}
     reached: dict[str, dict[str, list[float]]] = {
         kind: {"ours": [], "theirs": []} for kind in ("absolute", "relative")

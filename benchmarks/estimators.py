@@ -1,11 +1,11 @@
-"""The sparsemax classifier against scikit-learn's LogisticRegression: evaluations, time to the optimum, memory.
+"""The sparsemax classifier against scikit-learn's LogisticRegression: evaluations, optimum, memory.
 
-    python -m benchmarks.estimators                  # digits, and RCV1 where ZEROTAIL_DATA has it
+    python -m benchmarks.estimators                  # digits, and RCV1, which ZEROTAIL_DATA must have
     python -m benchmarks.estimators digits --rounds 9
 
-Both use SciPy's L-BFGS, with the same penalty and the same limit of iterations, in one process, in turns. Each call
-of each objective is timed from outside, and so is the first one that is within 1e-6 of the optimum: absolutely,
-and relative to its value.
+Both use SciPy's L-BFGS, with the same penalty and the same limit of iterations, in one process, in turns.
+Each call of each objective is timed from outside, and so is the first one that is within 1e-6 of the
+optimum: absolutely, and relative to its value.
 """
 
 from __future__ import annotations
@@ -97,9 +97,8 @@ def run(name: str, alpha: float, limit: int, rounds: int) -> None:
         calls = fit(model, X, y)
         optimum[who] = min(value for _, value, _ in calls)
         iterations[who] = int(np.max(model.n_iter_))
-        print(
-            f"{name}: {who} {optimum[who]:.8f} after {iterations[who]} iterations, {model.score(X, y):.4f} right"
-        )
+        right = f"{model.score(X, y):.4f} right"
+        print(f"{name}: {who} {optimum[who]:.8f} after {iterations[who]} iterations, {right}", flush=True)
     evaluation: dict[str, list[float]] = {"ours": [], "theirs": []}
     reached: dict[str, dict[str, list[float]]] = {
         kind: {"ours": [], "theirs": []} for kind in ("absolute", "relative")

@@ -83,7 +83,7 @@ def test_the_scorers_work_by_name_here_and_in_scikit_learn():
     assert scores.min() > 0.8
     search = GridSearchCV(model, {"alpha": [1e-2, 1]}, scoring=metrics.get_scorer("neg_sparsemax_loss"))
     assert search.fit(X, names).best_params_ == {"alpha": 1e-2}
-    regressor = ProportionRegressor(alpha=1e-2).fit(X[:30], Q)
+    regressor = ProportionRegressor(alpha=1e-2, max_iter=1000).fit(X[:30], Q)
     for name, metric in (
         ("squared_error", metrics.squared_error),
         ("jensen_shannon", metrics.jensen_shannon),

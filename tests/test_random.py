@@ -9,7 +9,11 @@ from hypothesis.extra import numpy as hnp
 
 from tests import judge, oracle
 
-SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=23)
+# Not larger than hypothesis can draw: it drops what is, and gives up where that is most of it.
+SHAPES = st.one_of(
+    hnp.array_shapes(min_dims=1, max_dims=2, min_side=1, max_side=23),
+    hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=7),
+)
 FEW_SHAPES = st.sampled_from([(1,), (2,), (7,), (23,), (3, 5), (2, 17), (3, 1, 2), (2, 3, 11)])
 WIDTH = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 

@@ -1,0 +1,3 @@
+"""Data sets of the paper."""
+
+from __future__ import annotations

@@ -1,0 +1,17 @@
+"""What `python -m zerotail.datasets` knows of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A module of this package has a tuple `ENTRIES` of these."""
+
+    name: str
+    summary: str  # one line
+    size: str  # of the download
+    load: Callable[..., Any]  # takes data_home= and download_if_missing=, gives a Bunch with DESCR

@@ -53,7 +53,7 @@ class Table:
 
 def number(value: Entry, digits: int = 2) -> str:
     if value is None:
-        return "–"
+        return "-"
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int):
@@ -126,7 +126,8 @@ class Page:
         body = "".join(f"<tr>{''.join(map(_markup, row))}</tr>\n" for row in table.rows)
         caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
         self.parts.append(
-            f"<div class=scroll><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+            f"<div class=scroll><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
+            "</table></div>"
         )
         self._save(f"{name}.csv", _csv(table))
 
@@ -165,7 +166,8 @@ class Page:
         section = (
             f"<section id={self.name}><h2>{html.escape(self.title)}</h2>{smoke_note}\n"
             + "\n".join(self.parts)
-            + f"\n<details><summary>Settings, versions, minutes</summary><p>{html.escape('; '.join(facts)) or 'none'}.</p>"
+            + f"\n<details><summary>Settings, versions, minutes</summary>"
+            f"<p>{html.escape('; '.join(facts)) or 'none'}.</p>"
             f"<p>{html.escape(made)}.</p><p>{minutes:.1f} minutes of one core, in {len(results)} cells. "
             f"Command: <code>python -m paper {self.name}</code></p></details></section>\n"
         )
@@ -207,19 +209,21 @@ def versions() -> dict[str, str]:
 
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; margin: 0 auto; max-width: 68rem;
-       padding: 1.5rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; margin: 0 auto;
+       max-width: 68rem; padding: 1.5rem; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 3rem; border-top: 1px solid #d7dbe0; padding-top: 1.2rem; }
 nav a { margin-right: 1em; } a { color: #0b5fa5; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; } figcaption { color: #57606a; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
 th, td { padding: .25rem .8rem; border-bottom: 1px solid #e4e7eb; text-align: left; vertical-align: top; }
 td.n { text-align: right; white-space: nowrap; }
 .paper { color: #57606a; } .paper::before { content: "paper "; font-size: 75%; }
 .delta { display: inline-block; min-width: 3.2em; color: #57606a; font-size: 85%; }
 .far { background: #fff0e0; } .far .delta { color: #a33b00; font-weight: 600; } .same { background: #eaf6ea; }
-.smoke { background: #fff0e0; padding: .4rem .8rem; } details { color: #57606a; font-size: 90%; overflow-wrap: anywhere; }
+.smoke { background: #fff0e0; padding: .4rem .8rem; }
+details { color: #57606a; font-size: 90%; overflow-wrap: anywhere; }
 code { font-size: 90%; }
 """
 
@@ -230,11 +234,12 @@ def assemble(out: Path, names: list[str]) -> Path:
     found = {name: path.read_text(encoding="utf-8") for name, path in sections.items() if path.is_file()}
     links = "".join(f"<a href=#{name}>{name}</a>" for name in found)
     page = (
-        '<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport content="width=device-width">'
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width">'
         f"<title>Sparsemax: the paper's figures and tables</title><style>{STYLE}</style></head><body>\n"
         "<h1>Sparsemax: the paper's figures and tables</h1>\n"
-        "<p>Martins and Astudillo (2016), <i>From Softmax to Sparsemax</i>, computed again with zerotail. Numbers in bold "
-        "are ours, beside the paper's; green: equal in all digits that the paper gives; orange: further from "
+        "<p>Martins and Astudillo (2016), <i>From Softmax to Sparsemax</i>, computed again with zerotail. "
+        "Numbers in bold are ours, beside the paper's; green: equal in all digits that the paper gives; orange: further from "
         f"it than the table says.</p>\n<nav>{links}</nav>\n" + "".join(found.values()) + "</body></html>\n"
     )
     write(out / "report.html", page)

@@ -23,10 +23,10 @@ import zerotail as zt
 
 @dataclass(frozen=True)
 class Cell:
-    """One computation: a function of a module, called with arguments that JSON can hold, whose result JSON can hold.
+    """One computation: a function of a module, whose arguments and result JSON can hold.
 
-    If the function has a parameter `scratch`, it is given a folder that lasts until the cell is done: what a killed
-    run left there is there again.
+    If the function has a parameter `scratch`, it is given a folder that lasts until the cell is done: what a
+    killed run left there is there again.
     """
 
     name: str
@@ -83,7 +83,7 @@ def _compute_in_worker(cell: Cell, cache: Path) -> tuple[str, dict[str, Any]]:
 def run(
     name: str, cells: Sequence[Cell], cache: Path, jobs: int, parallel: bool, fresh: bool
 ) -> dict[str, dict[str, Any]]:
-    """Every cell's result, in the order of the cells. With `parallel`, `jobs` processes of one thread each."""
+    """Every cell's result, in the order of the cells; with `parallel`, from `jobs` processes of one thread."""
     names = [cell.name for cell in cells]
     if len(set(names)) != len(names):
         raise ValueError(f"cells must have different names; got {names}")

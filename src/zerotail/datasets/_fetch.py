@@ -1,11 +1,12 @@
 """Where the files of a data set come from: the folder that wins, the download, the archive.
 
 A folder that is named wins: `data_home=`, then the environment's ZEROTAIL_DATA, then the cache. Files found
-there are read as they are. What is missing is downloaded into `data_home`, or into the cache; ZEROTAIL_DATA is
-never written to.
+there are read as they are. What is missing is downloaded into `data_home`, or into the cache; ZEROTAIL_DATA
+is never written to.
 
-A download goes to NAME.part, continues where it stopped, is compared with the checksum, and is then moved to NAME
-at once; its checksum stays beside it in NAME.sha256, and is compared whenever the file is used or downloaded again.
+A download goes to NAME.part, continues where it stopped, is compared with the checksum, and is then moved to
+NAME at once; its checksum stays beside it in NAME.sha256, and is compared whenever the file is used or
+downloaded again.
 """
 
 from __future__ import annotations
@@ -92,19 +93,20 @@ def fetch(
         paths = [folder / file.path for file in files]
         if all(path.is_file() for path in paths):
             for path in paths:
-                _verify(path)
+                verify(path)
             return paths
     home = looked[-1]
     missing = [file for file in files if not (home / file.path).is_file()]
     if not download_if_missing:
         raise FileNotFoundError(
-            f"{missing[0].path} must be in {' or '.join(map(str, looked))} when download_if_missing is False; "
-            "got no such file"
+            f"{missing[0].path} must be in {' or '.join(map(str, looked))} when download_if_missing is "
+            "False; got no such file"
         )
     named = os.environ.get("ZEROTAIL_DATA")
     if named and home.resolve() == Path(named).expanduser().resolve():
         raise FileNotFoundError(
-            f"{missing[0].path} must be in {home}: it is ZEROTAIL_DATA, which is never written to; got no such file"
+            f"{missing[0].path} must be in {home}: it is ZEROTAIL_DATA, which is never written to; "
+            "got no such file"
         )
     return [download(file, home) for file in files]
 
@@ -136,7 +138,7 @@ def download(file: Remote, folder: Path) -> Path:
                 part.replace(path)
     if part.exists():  # an open file cannot be moved on Windows
         part.replace(path)
-    _verify(path)
+    verify(path)
     return path
 
 
@@ -148,7 +150,7 @@ def open_stream(path: Path) -> IO[bytes]:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[None]:
-    """Turns what decompression says of a file that is cut off or damaged into an error that names the file."""
+    """Turns what decompression says of a file that is cut off or damaged into an error naming the file."""
     try:
         yield
     except EOFError as error:
@@ -355,9 +357,10 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _verify(path: Path) -> None:
+def verify(path: Path) -> None:
     wanted = _recorded(path)
     if wanted is not None and (found := _digest(path)) != wanted:
         raise OSError(
-            f"{path} must have the SHA-256 of its download, {wanted}; got {found}: delete it, to download it again"
+            f"{path} must have the SHA-256 of its download, {wanted}; got {found}: "
+            "delete it, to download it again"
         )

@@ -9,9 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """A module of this package has a tuple `ENTRIES` of these."""
+    """A module of this package has a tuple `ENTRIES` of these.
+
+    Both functions take `data_home=` and `download_if_missing=`.
+    """
 
     name: str
     summary: str  # one line
     size: str  # of the download
-    load: Callable[..., Any]  # takes data_home= and download_if_missing=, gives a Bunch with DESCR
+    files: Callable[..., Any]  # finds or downloads the files, and does not read them
+    load: Callable[..., Any]  # gives a Bunch with DESCR

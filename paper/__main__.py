@@ -71,6 +71,17 @@ def make(name: str, options: argparse.Namespace, chosen: str, out: Path) -> bool
     return True
 
 
+def rest() -> str:
+    """What the demo leaves out."""
+    titles = [import_module(f"paper.{name}").TITLE for name in artefacts() if name not in DEMO]
+    return (
+        "`python -m paper all` adds figure 3 in full and\n"
+        + "".join(f"  {title}\n" for title in titles)
+        + "It takes about an hour on two cores, and needs the data: `python -m zerotail.datasets fetch all`\n"
+        "downloads them, or ZEROTAIL_DATA names a folder that has them."
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     names = artefacts()
     parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__.splitlines()[0])
@@ -92,10 +103,10 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name:6} {import_module(f'paper.{name}').TITLE}")
         print("demo   what needs no download, in a minute\nall    everything above")
         return 0
-    unknown = [name for name in options.names if name not in {*names, "demo", "all"}]
+    unknown = [name for name in options.names if name not in {*names, "bundled", "demo", "all"}]
     if unknown:
         parser.error(f"NAME must be {', '.join(names)}, demo or all; got {unknown[0]}")
-    if options.set and (len(options.names) != 1 or options.names[0] not in names):
+    if options.set and (len(options.names) != 1 or options.names[0] not in {*names, "bundled"}):
         parser.error("--set must come with one artefact")
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1; got {options.jobs}")
@@ -120,6 +131,8 @@ def main(arguments: list[str] | None = None) -> int:
                 raise
             parser.error(str(error))
     report = _report.assemble(out, [*names, "bundled"])
+    if demo:
+        print(f"\n{rest()}")
     print(f"\n{(time.perf_counter() - start) / 60:.1f} minutes. Report: {report.resolve()}")
     for line in missing:
         print(line, file=sys.stderr)

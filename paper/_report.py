@@ -239,8 +239,10 @@ def assemble(out: Path, names: list[str]) -> Path:
         f"<title>Sparsemax: the paper's figures and tables</title><style>{STYLE}</style></head><body>\n"
         "<h1>Sparsemax: the paper's figures and tables</h1>\n"
         "<p>Martins and Astudillo (2016), <i>From Softmax to Sparsemax</i>, computed again with zerotail. "
-        "Numbers in bold are ours, beside the paper's; green: equal in all digits that the paper gives; orange: further from "
-        f"it than the table says.</p>\n<nav>{links}</nav>\n" + "".join(found.values()) + "</body></html>\n"
+        "Numbers in bold are ours, beside the paper's; green: equal in all digits that the paper gives; "
+        f"orange: further from it than the table says.</p>\n<nav>{links}</nav>\n"
+        + "".join(found.values())
+        + "</body></html>\n"
     )
     write(out / "report.html", page)
     return out / "report.html"

@@ -83,7 +83,7 @@ def _compute_in_worker(cell: Cell, cache: Path) -> tuple[str, dict[str, Any]]:
 def run(
     name: str, cells: Sequence[Cell], cache: Path, jobs: int, parallel: bool, fresh: bool
 ) -> dict[str, dict[str, Any]]:
-    """Every cell's result, in the order of the cells; with `parallel`, from `jobs` processes of one thread."""
+    """Every cell's result, in their order; with `parallel`, from `jobs` processes of one thread."""
     names = [cell.name for cell in cells]
     if len(set(names)) != len(names):
         raise ValueError(f"cells must have different names; got {names}")

@@ -102,7 +102,7 @@ def render(settings: Settings, results: dict[str, object], page: Page) -> None:
     page.figure(
         "fig1",
         figure(settings),
-        "Left: the first probability of (t, 0). Middle and right: that of (t1, t2, 0). Softmax never reaches 0 or "
-        "1; sparsemax is flat there, and linear between.",
+        "Left: the first probability of (t, 0). Middle and right: that of (t1, t2, 0). Softmax never "
+        "reaches 0 or 1; sparsemax is flat there, and linear between.",
         settings.dpi,
     )

@@ -2,12 +2,12 @@
 
 Command: ``python -m paper fig2``. It takes seconds and writes ``fig2.png`` and ``fig2.pdf``.
 
-What to expect: as functions of the margin t, the score of the right class less that of the other, the sparsemax
-loss (Eq. 23) is a parabola between two lines. Like the hinge loss it is 0 from t = 1 on, like the logistic
-loss it is smooth: its slope, on the right, is minus the probability of the wrong class.
+What to expect: as functions of the margin t, the score of the right class less that of the other, the
+sparsemax loss (Eq. 23) is a parabola between two lines. Like the hinge loss it is 0 from t = 1 on, like the
+logistic loss it is smooth: its slope, on the right, is minus the probability of the wrong class.
 
-Deviations: which other losses the paper's figure shows is not in its text; those below are ours. The second panel,
-the slopes, is an addition.
+Deviations: which other losses the paper's figure shows is not in its text; those below are ours. The second
+panel, the slopes, is an addition.
 """
 
 from collections.abc import Callable

@@ -2,14 +2,14 @@
 
 Command: ``python -m paper fig3``. The README of this folder has the minutes. Nothing is downloaded.
 
-What to expect: for documents of 200 words the two losses are close; from 400 on sparsemax has the smaller mean
-squared error and Jensen-Shannon divergence, because it finds which labels a document has: the precision of its support
-grows, where softmax gives every label something. A second figure is made as the authors' code made theirs:
-cross-validation at the best alpha, mean and deviation over the folds, the errors divided by K.
+What to expect: for documents of 200 words the two losses are close; from 400 on sparsemax has the smaller
+mean squared error and Jensen-Shannon divergence, because it finds which labels a document has: the precision
+of its support grows, where softmax gives every label something. A second figure is made as the authors' code
+made theirs: cross-validation at the best alpha, mean and deviation over the folds, the errors divided by K.
 
 Deviations: the text does not give the mean number of labels, the priors of labels and words or the limit of
-iterations; they are the code's: Poisson(1), uniform numbers that are normalised, 100. alpha is chosen for each
-measure by itself, as in the code. Every (K, mixture, length, draw) has a new draw of everything.
+iterations; they are the code's: Poisson(1), uniform numbers that are normalised, 100. alpha is chosen for
+each measure by itself, as in the code. Every (K, mixture, length, draw) has a new draw of everything.
 """
 
 import warnings
@@ -283,8 +283,8 @@ def render(settings: Settings, results: Results, page: Page) -> None:
         count = wins[long]
         if count:
             page.text(
-                f"For {text}, sparsemax has the smaller MSE and the smaller JS in {sum(count)} of {len(count)} cells "
-                f"(K, mixture, length), {sum(count) / len(count):.0%}."
+                f"For {text}, sparsemax has the smaller MSE and the smaller JS in {sum(count)} of "
+                f"{len(count)} cells (K, mixture, length), {sum(count) / len(count):.0%}."
             )
     if ratios:
         page.text(

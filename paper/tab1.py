@@ -1,12 +1,13 @@
 """Table 1: how large the five data sets are.
 
-Command: ``python -m paper tab1``. It takes seconds, and needs the data: ``python -m zerotail.datasets fetch all``.
+Command: ``python -m paper tab1``. It takes seconds, and needs the data:
+``python -m zerotail.datasets fetch all``.
 
-What to expect: the paper's numbers where the data are the paper's; a sentence for each difference. The columns
-on the right are additions.
+What to expect: the paper's numbers where the data are the paper's; a sentence for each difference. The
+columns on the right are additions.
 
-Deviations: for CAL500, which has no official split, the paper's sizes of 400 and 100 are what table 2 draws at
-random; counted are all examples.
+Deviations: for CAL500, which has no official split, the paper's sizes of 400 and 100 are what table 2 draws
+at random; counted are all examples.
 """
 
 from dataclasses import dataclass

@@ -129,7 +129,12 @@ def fetch_mulan(
     encoders = {i: _encoder(attributes[i], parts[0]) for i in features}
 
     rows = [row for _, table in tables for row in table]
-    Y = _indicators(rows, labels, label_names, parts[0])
+    Y = np.vstack(
+        [
+            _indicators(table, labels, label_names, path)
+            for path, (_, table) in zip(parts, tables, strict=True)
+        ]
+    )
     sparse = any(isinstance(row, dict) for row in rows)
     X, feature_names = (_sparse if sparse else _dense)(rows, features, attributes, encoders, nominal)
     sizes = [len(table) for _, table in tables]
@@ -139,7 +144,8 @@ def fetch_mulan(
     split = f"{len(train)} for training, {len(test)} for testing" if len(parts) == 2 else "no official split"
     nominals = sum(encoder is not None for encoder in encoders.values())
     text = (
-        f"{ABOUT.get(name, name)}\n\n{len(rows)} examples ({split}), {len(label_names)} labels, {X.shape[1]} features"
+        f"{ABOUT.get(name, name)}\n\n{len(rows)} examples ({split}), {len(label_names)} labels, "
+        + f"{X.shape[1]} features"
         + (f", of which {nominals} nominal as {nominal}" if nominals else "")
         + f", {int((np.asarray(Y).sum(axis=1) == 0).sum())} examples without labels.\n\nRead from\n{read}\n"
         + (f"Original: {URL}{name}/\n" if name in KNOWN else "")
@@ -162,7 +168,8 @@ def _files(name: str, data_home: _fetch.Folder, download_if_missing: bool) -> li
     if name not in KNOWN:
         raise FileNotFoundError(
             f"name must be {', '.join(KNOWN)}, or a folder mulan/{name} with {name}.xml and {name}.arff, or "
-            f"{name}-train.arff and {name}-test.arff, in {' or '.join(map(str, _fetch.folders(data_home)))}; got {name!r}"
+            f"{name}-train.arff and {name}-test.arff, in {' or '.join(map(str, _fetch.folders(data_home)))}; "
+            f"got {name!r}"
         )
     files = [
         _fetch.Remote(f"mulan/{name}/{file}", f"{URL}{name}/{file}", sha) for file, sha in KNOWN[name].items()
@@ -239,9 +246,7 @@ def _indicators(rows: list[Any], labels: list[int], names: list[str], path: Path
         for k, column in enumerate(labels):
             value = row.get(column, 0) if isinstance(row, dict) else row[column]
             if value not in on:
-                raise ValueError(
-                    f"{path.parent} must have labels that are 0 or 1; got {value!r} for {names[k]!r} in example {i}"
-                )
+                raise ValueError(f"{path}, example {i}, must have {names[k]!r} 0 or 1; got {value!r}")
             Y[i, k] = on[value]
     return Y
 

@@ -77,7 +77,8 @@ def fetch_rcv1(
     text = (
         "News stories of Reuters and their topics, tf-idf vectors (Lewis et al., 2004).\n\n"
         f"{X.shape[0]} examples ({len(train)} for training, {len(test)} for testing), {Y.shape[1]} labels, "
-        f"{X.shape[1]} features, {int((Y.sum(axis=1) == 0).sum())} examples without labels.\n\nRead from\n{read}\n"
+        f"{X.shape[1]} features, {int((Y.sum(axis=1) == 0).sum())} examples without labels.\n\n"
+        f"Read from\n{read}\n"
         f"Original: {URL}\n"
     )
     return utils.Bunch(
@@ -110,7 +111,7 @@ def _files(data_home: _fetch.Folder, download_if_missing: bool) -> list[Path]:
 
 
 def _in_folder(folder: Path, part: str) -> list[Path]:
-    """The original's files if all are there, as they are or unpacked; else whatever else is there of this part."""
+    """The original's files if all are there, packed or not; else whatever else is there of this part."""
     originals = []
     for name in FILES[part]:
         names = [name, name.removesuffix(".bz2")]

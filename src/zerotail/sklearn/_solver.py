@@ -7,16 +7,17 @@ contiguous, which is how a sparse X reads them.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ._losses import Loss
+from ._products import of
 
 Array = NDArray[Any]
 
@@ -38,65 +39,73 @@ class Settings:
 
 
 class Objective:
-    """alpha / 2 |W|^2 + the weighted mean of the losses; the intercepts are not penalised."""
+    """alpha / 2 |W|^2 + the weighted mean of the losses; the intercepts are not penalised.
+
+    A block of rows at a time, so that what it needs beside X, y and the weights has a bound.
+    """
 
     def __init__(
         self, X: Any, target: Array, weight: Array | None, cols: int, loss: Loss, settings: Settings
     ) -> None:
-        self.X, self.target, self.loss = X, target, loss
-        self.weight = None if weight is None else weight.astype(X.dtype, copy=False)
-        self.total = float(X.shape[0]) if weight is None else float(weight.sum(dtype=np.float64))
+        self.products, self.target, self.loss = of(X), target, loss
+        self.rows, self.features = X.shape
+        self.dtype = X.dtype
+        total = float(self.rows) if weight is None else float(weight.sum(dtype=np.float64))
+        # What a row's loss counts for.
+        self.share: float | Array = 1 / total if weight is None else weight.astype(np.float64) / total
         self.alpha, self.fit_intercept = settings.alpha, settings.fit_intercept
-        self.shape = (X.shape[1] + self.fit_intercept, cols)
-        self.features = X.shape[1]
-        self.block = settings.block_rows or max(BLOCK_SCORES // max(cols, 1), 64)
+        self.shape = (self.products.size + self.fit_intercept, cols)
+        block = settings.block_rows or max(BLOCK_SCORES // max(cols, 1), 64)
+        self.block = min(block, self.rows)
 
     def start(self, weights: tuple[Array, Array] | None) -> Array:
+        """The parameters, from weights of shape (D, K) and intercepts."""
         theta = np.zeros(self.shape)
         if weights is not None:
-            theta[: self.features] = weights[0]
+            theta[: self.products.size] = weights[0][self.products.used]
             if self.fit_intercept:
-                theta[self.features] = weights[1]
+                theta[self.products.size] = weights[1]
         return theta.ravel()
 
+    def weights(self, theta: Array) -> tuple[Array, Array]:
+        """The inverse of `start`. Features that X has not got a weight of 0."""
+        used, bias = self.split(theta)
+        weights = np.zeros((self.features, self.shape[1]))
+        weights[self.products.used] = used
+        return weights, bias
+
     def split(self, theta: Array) -> tuple[Array, Array]:
-        """Weights (D, K) and intercepts (K,)."""
         matrix = theta.reshape(self.shape)
-        weights = matrix[: self.features]
-        return weights, matrix[self.features] if self.fit_intercept else np.zeros(self.shape[1])
+        size = self.products.size
+        return matrix[:size], matrix[size] if self.fit_intercept else np.zeros(self.shape[1])
 
-    def blocks(self) -> Any:
-        for begin in range(0, self.X.shape[0], self.block):
-            rows = slice(begin, begin + self.block)
-            whole = begin == 0 and self.block >= self.X.shape[0]
-            yield self.X if whole else self.X[rows], rows
+    def blocks(self) -> Iterator[slice]:
+        for first in range(0, self.rows, self.block):
+            yield slice(first, min(first + self.block, self.rows))
 
-    def scores(self, X: Any, weights: Array, bias: Array) -> Array:
-        z: Array = X @ weights
-        z += bias
-        return z
+    def share_of(self, rows: slice) -> Any:
+        return self.share if isinstance(self.share, float) else self.share[rows]
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Its value and gradient."""
         weights, bias = self.split(theta)
-        W, b = weights.astype(self.X.dtype, copy=False), bias.astype(self.X.dtype, copy=False)
-        gradient = np.zeros(self.shape)
-        value = 0.0
-        for X, rows in self.blocks():
-            G = self.scores(X, W, b)
+        W, b = weights.astype(self.dtype, copy=False), bias.astype(self.dtype, copy=False)
+        gradient = np.empty(self.shape)
+        inner, outer = gradient[: self.products.size], gradient[self.products.size :]
+        np.multiply(weights, self.alpha, out=inner)
+        outer[:] = 0
+        value = 0.5 * self.alpha * float(np.vdot(weights, weights))
+        scores = np.empty((self.block, self.shape[1]), self.dtype)
+        for rows in self.blocks():
+            G = scores[: rows.stop - rows.start]
+            self.products.scores(rows.start, W, b, G)
             losses = self.loss.gradient(G, self.target[rows])
-            if self.weight is None:
-                value += float(losses.sum(dtype=np.float64))
-            else:
-                value += float(np.dot(self.weight[rows].astype(np.float64), losses))
-                G *= self.weight[rows, None]
-            gradient[: self.features] += X.T @ G
-            if self.fit_intercept:
-                gradient[self.features] += G.sum(axis=0)
-        gradient /= self.total
-        gradient[: self.features] += self.alpha * weights
-        flat = weights.ravel()
-        return value / self.total + 0.5 * self.alpha * float(flat @ flat), gradient.ravel()
+            share = self.share_of(rows)
+            value += float(np.sum(losses * share, dtype=np.float64))
+            G *= share if isinstance(share, float) else share[:, None]
+            self.products.add_gradient(rows.start, G, inner)
+            outer += G.sum(axis=0)
+        return value, gradient.ravel()
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ def solve(objective: Objective, start: tuple[Array, Array] | None, settings: Set
     )
     if not np.isfinite(done.fun):
         raise ValueError("X must not be so large that scores overflow; got a loss that is not finite")
-    weights, bias = objective.split(done.x)
+    weights, bias = objective.weights(done.x)
     return Solution(weights, bias, max(int(done.nit), 1), float(done.fun), done.status == 0, str(done.message))
 
 
@@ -151,6 +160,3 @@ def _reporter() -> Any:
 
     return report
 
-
-def rows_of(X: Any, index: Array) -> Any:
-    return X.tocsr()[index] if sparse.issparse(X) else X[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import zerotail as zt
 
 from . import _losses, _search, _targets
 from ._base import FLOATS, LinearModel, Real
+from ._store import Stored
 
 Array = NDArray[Any]
 
@@ -159,7 +161,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return _losses.distribution(self.loss, z)
 
 
-class SparsemaxClassifier(_Classifier):
+class SparsemaxClassifier(Stored, _Classifier):
     """Linear classifier of labels or of label sets, by the sparsemax loss (Eqs. 15 and 26).
 
     Minimises alpha / 2 |W|^2 plus the weighted mean of the losses; the intercepts are not penalised. Two
@@ -407,6 +409,17 @@ class SparsemaxClassifierCV(_Classifier):
 
     def _rule(self) -> tuple[float, float | None]:
         return self.scale_, self.threshold_
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `best_estimator_` to a file, which `SparsemaxClassifier.load` reads.
+
+        Parameters
+        ----------
+        path : str or path
+            A file that is there is replaced.
+        """
+        check_is_fitted(self)
+        self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> SparsemaxClassifierCV:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _losses, _search, _targets
 from ._base import FLOATS, LinearModel
+from ._store import Stored
 
 Array = NDArray[Any]
 
@@ -51,7 +53,7 @@ class _Proportions(RegressorMixin, LinearModel):  # type: ignore[misc]
         return _losses.distribution(self.loss, self._scores(X))
 
 
-class ProportionRegressor(_Proportions):
+class ProportionRegressor(Stored, _Proportions):
     """Linear regression of label proportions, by the sparsemax loss (Eqs. 15 and 26).
 
     Parameters
@@ -214,6 +216,17 @@ class ProportionRegressorCV(_Proportions):
 
     # As in SparsemaxClassifierCV: of equal candidates the one with the strongest penalty.
     paper_alphas = tuple(10.0**j for j in range(0, -10, -1))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `best_estimator_` to a file, which `ProportionRegressor.load` reads.
+
+        Parameters
+        ----------
+        path : str or path
+            A file that is there is replaced.
+        """
+        check_is_fitted(self)
+        self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProportionRegressorCV:

@@ -162,6 +162,58 @@ bool py_loss(nb::handle scores, nb::handle target, nb::handle value, nb::handle 
     return true;
 }
 
+// Rows [first, first + rows of scores) of a CSR matrix, as scipy.sparse holds it.
+bool csr_rows(const View& values, const View& indices, const View& offsets, const View& position, Py_ssize_t first,
+              Py_ssize_t rows, Csr& out) {
+    const bool wide = indices.holds_int64() && offsets.holds_int64();
+    if (!wide && !(indices.holds('i') && offsets.holds('i'))) return false;
+    if (!position.holds_int64() || first < 0 || rows < 0 || first + rows >= offsets.size()) return false;
+    if (values.size() != indices.size()) return false;
+    const auto bytes = static_cast<std::size_t>(first) * static_cast<std::size_t>(offsets.buffer.itemsize);
+    out = {values.data(), indices.data(), static_cast<const char*>(offsets.data()) + bytes, wide,
+           static_cast<const std::int64_t*>(position.data())};
+    return true;
+}
+
+// f32 or f64 throughout.
+bool single_or_double(const View& view, Type& type) {
+    return view.type(type) && (type == Type::f32 || type == Type::f64);
+}
+
+bool py_csr_scores(nb::handle values, nb::handle indices, nb::handle offsets, nb::handle position, nb::handle weights,
+                   nb::handle bias, nb::handle scores, Py_ssize_t first) {
+    const View x(values, false), i(indices, false), o(offsets, false), at(position, false);
+    const View w(weights, false), b(bias, false), z(scores, true);
+    Type type;
+    Csr csr;
+    if (!single_or_double(x, type) || !w.holds(x.buffer.format[0]) || !b.holds(x.buffer.format[0]) ||
+        !z.holds(x.buffer.format[0]) || w.buffer.ndim != 2 || z.buffer.ndim != 2)
+        return false;
+    const Py_ssize_t rows = z.buffer.shape[0], cols = z.buffer.shape[1];
+    if (w.buffer.shape[1] != cols || b.size() != cols || !disjoint(w, z) || !csr_rows(x, i, o, at, first, rows, csr))
+        return false;
+    nb::gil_scoped_release nogil;
+    csr_scores(type, csr, w.data(), b.data(), z.data(), rows, cols, pool());
+    return true;
+}
+
+bool py_csr_gradient(nb::handle values, nb::handle indices, nb::handle offsets, nb::handle position, nb::handle g,
+                     nb::handle gradient, Py_ssize_t first, nb::handle bounds) {
+    const View x(values, false), i(indices, false), o(offsets, false), at(position, false);
+    const View from(g, false), to(gradient, true), parts(bounds, false);
+    Type type;
+    Csr csr;
+    if (!single_or_double(x, type) || !from.holds(x.buffer.format[0]) || !to.holds('d') || !parts.holds_int64() ||
+        from.buffer.ndim != 2 || to.buffer.ndim != 2 || parts.size() < 2)
+        return false;
+    const Py_ssize_t rows = from.buffer.shape[0], cols = from.buffer.shape[1];
+    if (to.buffer.shape[1] != cols || !disjoint(from, to) || !csr_rows(x, i, o, at, first, rows, csr)) return false;
+    nb::gil_scoped_release nogil;
+    csr_gradient(type, csr, from.data(), static_cast<double*>(to.data()), rows, cols,
+                 static_cast<const std::int64_t*>(parts.data()), parts.size() - 1, pool());
+    return true;
+}
+
 nb::list py_targets() {
     nb::list names;
     for (const char* const* name = targets(); *name; ++name) names.append(*name);
@@ -178,6 +230,8 @@ NB_MODULE(_core, m) {
     m.def("jvp", &py_jvp);
     m.def("loss", &py_loss, nb::arg("scores"), nb::arg("target"), nb::arg("loss"), nb::arg("grad").none(),
           nb::arg("axis"));
+    m.def("csr_scores", &py_csr_scores);
+    m.def("csr_gradient", &py_csr_gradient);
     m.def("targets", &py_targets);
     m.def("target", &target);
     m.def("use_target", &use_target);

@@ -155,6 +155,40 @@ void loss_gradient(Type type, const void* z, LossTarget target, const void* hi, 
     for_rows(shape, parallel, [=](Rows rows) { run(z, target, hi, lo, v, grad, rows); });
 }
 
+void csr_scores(Type type, const Csr& x, const void* weights, const void* bias, void* scores, std::int64_t rows,
+                std::int64_t cols, const Parallel& parallel) {
+    const auto run = kernels().csr_scores[static_cast<int>(type)];
+    const auto offset = [&](std::int64_t row) {
+        return x.wide ? static_cast<const std::int64_t*>(x.offsets)[row]
+                      : static_cast<const std::int32_t*>(x.offsets)[row];
+    };
+    if (rows <= 0) return;
+    // Every entry of x costs a row of weights.
+    const std::int64_t entries = (offset(rows) - offset(0)) / rows + 1;
+    const auto work = [&](std::int64_t begin, std::int64_t end) {
+        run(x, weights, bias, scores, Rows{Shape{rows, cols, 1}, begin, end});
+    };
+    parallel.run(
+        parallel.self, rows, grain_numbers / (entries * (cols > 0 ? cols : 1)) + 1,
+        [](void* at, std::int64_t begin, std::int64_t end) { (*static_cast<decltype(&work)>(at))(begin, end); },
+        const_cast<void*>(static_cast<const void*>(&work)));
+}
+
+void csr_gradient(Type type, const Csr& x, const void* g, double* gradient, std::int64_t rows, std::int64_t cols,
+                  const std::int64_t* bounds, std::int64_t parts, const Parallel& parallel) {
+    const auto run = kernels().csr_gradient[static_cast<int>(type)];
+    const auto work = [&](std::int64_t part) {
+        run(x, g, gradient, rows, cols, parts == 1, bounds[part], bounds[part + 1]);
+    };
+    if (parts == 1) return work(0);
+    parallel.run(
+        parallel.self, parts, 1,
+        [](void* at, std::int64_t begin, std::int64_t end) {
+            for (std::int64_t part = begin; part < end; ++part) (*static_cast<decltype(&work)>(at))(part);
+        },
+        const_cast<void*>(static_cast<const void*>(&work)));
+}
+
 const char* const* targets() {
     static const char* names[all_count + 1] = {};
     static const bool filled = [] {

@@ -26,6 +26,9 @@ struct Kernels {
     void (*loss[4])(const void* z, LossTarget target, LossRows out, Rows rows);
     void (*loss_gradient[4])(const void* z, LossTarget target, const void* hi, const void* lo, const void* v,
                              void* grad, Rows rows);
+    void (*csr_scores[2])(const Csr& x, const void* weights, const void* bias, void* out, Rows rows);
+    void (*csr_gradient[2])(const Csr& x, const void* g, double* gradient, std::int64_t rows, std::int64_t cols,
+                            bool whole, std::int64_t first, std::int64_t past);
 };
 
 namespace baseline { extern const Kernels kernels; }

@@ -58,6 +58,23 @@ void loss(Type type, const void* z, LossTarget target, LossRows out, Shape shape
 void loss_gradient(Type type, const void* z, LossTarget target, const void* hi, const void* lo, const void* v,
                    void* grad, Shape shape, const Parallel& parallel);
 
+// Rows of sparse features: values of `type` (f32 or f64), column indices and row offsets, both int32 or, where `wide`,
+// int64. position[j] is the row of the weights that belongs to feature j.
+struct Csr {
+    const void *values, *indices, *offsets;
+    bool wide;
+    const std::int64_t* position;
+};
+
+// scores[i] = bias + sum over j of x_ij weights[position[j]]: `rows` of `cols` numbers.
+void csr_scores(Type type, const Csr& x, const void* weights, const void* bias, void* scores, std::int64_t rows,
+                std::int64_t cols, const Parallel& parallel);
+
+// gradient[position[j]] += sum over i of x_ij g_i. The features are shared out at bounds[0] <= ... <= bounds[parts], and
+// each thread takes some parts; with more than one part the indices of a row must ascend.
+void csr_gradient(Type type, const Csr& x, const void* g, double* gradient, std::int64_t rows, std::int64_t cols,
+                  const std::int64_t* bounds, std::int64_t parts, const Parallel& parallel);
+
 // The CPU targets that this machine can run, best first; null at the end.
 const char* const* targets();
 const char* target();

@@ -10,6 +10,8 @@ namespace {
 
 #include "loss.inl.hpp"
 
+#include "csr.inl.hpp"
+
 constexpr Kernels table(const char* name) {
     return {
         name,
@@ -19,6 +21,8 @@ constexpr Kernels table(const char* name) {
         {run_jvp<float>, run_jvp<double>, run_jvp<half>, run_jvp<bfloat>},
         {run_loss<float>, run_loss<double>, run_loss<half>, run_loss<bfloat>},
         {run_loss_gradient<float>, run_loss_gradient<double>, run_loss_gradient<half>, run_loss_gradient<bfloat>},
+        {run_csr_scores<float>, run_csr_scores<double>},
+        {run_csr_gradient<float>, run_csr_gradient<double>},
     };
 }
 

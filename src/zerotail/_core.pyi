@@ -31,6 +31,28 @@ def jvp(p: NDArray[Any], v: NDArray[Any], out: NDArray[Any], axis: int, /) -> bo
 def loss(
     scores: NDArray[Any], target: NDArray[Any], loss: NDArray[Any], grad: NDArray[Any] | None, axis: int
 ) -> bool: ...
+def csr_scores(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    offsets: NDArray[Any],
+    position: NDArray[Any],
+    weights: NDArray[Any],
+    bias: NDArray[Any],
+    scores: NDArray[Any],
+    first: int,
+    /,
+) -> bool: ...
+def csr_gradient(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    offsets: NDArray[Any],
+    position: NDArray[Any],
+    g: NDArray[Any],
+    gradient: NDArray[Any],
+    first: int,
+    bounds: NDArray[Any],
+    /,
+) -> bool: ...
 def targets() -> list[str]: ...
 def target() -> str: ...
 def use_target(name: str, /) -> bool: ...

@@ -2,7 +2,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <limits>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -513,6 +516,75 @@ template <class S> void check_pool(Shape shape) {
 #endif
 }
 
+// ---- products with sparse rows --------------------------------------------------------------------------------------
+
+// Sums of at most `terms` products, from an exact one: a rounding each.
+template <class T> bool sums_to(T got, double exact, double absolute, std::size_t terms) {
+    const double eps = static_cast<double>(std::numeric_limits<T>::epsilon());
+    return std::abs(static_cast<double>(got) - exact) <= static_cast<double>(terms + 2) * eps * absolute;
+}
+
+// `zeros` of 8 entries of g are 0, and so are whole rows of it.
+template <class T, class I> void check_csr(std::int64_t rows, std::int64_t cols, unsigned zeros, std::uint64_t seed) {
+    where = {Format<T>::name, {rows, cols, 1}, static_cast<int>(zeros), -1, ""};
+    constexpr std::int64_t features = 97;
+    std::mt19937_64 random(seed);
+    const auto number = [&] { return static_cast<T>(static_cast<double>(random() % 2001) / 1000 - 1); };
+    std::vector<T> values, weights(features * static_cast<std::size_t>(cols)), bias(static_cast<std::size_t>(cols));
+    std::vector<I> indices, offsets{0};
+    for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t j = 0; j < features; ++j)
+            if (random() % 16 < static_cast<std::uint64_t>(r % 5)) {
+                values.push_back(number());
+                indices.push_back(static_cast<I>(j));
+            }
+        offsets.push_back(static_cast<I>(indices.size()));
+    }
+    for (T& w : weights) w = number();
+    for (T& b : bias) b = number();
+    std::array<std::int64_t, features> position;
+    for (std::int64_t j = 0; j < features; ++j) position[static_cast<std::size_t>(j)] = (j * 31 + 5) % features;
+    std::vector<T> g(static_cast<std::size_t>(rows * cols));
+    for (std::size_t i = 0; i < g.size(); ++i)
+        g[i] = random() % 8 < zeros || i / static_cast<std::size_t>(cols) % 3 == 1 ? T(0) : number();
+
+    const zerotail::Csr x{values.data(), indices.data(), offsets.data(), sizeof(I) == 8, position.data()};
+    const auto at = [&](std::int64_t row, std::int64_t k) { return static_cast<std::size_t>(row * cols + k); };
+    std::vector<double> sums(weights.size()), sizes(weights.size());
+    const auto scores = [&](const Parallel& parallel) {
+        std::vector<T> z(g.size(), std::numeric_limits<T>::quiet_NaN());
+        zerotail::csr_scores(Format<T>::type, x, weights.data(), bias.data(), z.data(), rows, cols, parallel);
+        return z;
+    };
+    const auto gradient = [&](const std::vector<std::int64_t>& bounds, const Parallel& parallel) {
+        std::vector<double> total(weights.size(), 0.5);
+        zerotail::csr_gradient(Format<T>::type, x, g.data(), total.data(), rows, cols, bounds.data(),
+                               static_cast<std::int64_t>(bounds.size()) - 1, parallel);
+        return total;
+    };
+    const std::vector<T> z = scores(sequential());
+    for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t k = 0; k < cols; ++k) {
+            double sum = static_cast<double>(bias[static_cast<std::size_t>(k)]), size = std::abs(sum);
+            for (I i = offsets[static_cast<std::size_t>(r)]; i < offsets[static_cast<std::size_t>(r) + 1]; ++i) {
+                const std::size_t entry = static_cast<std::size_t>(i);
+                const std::size_t w = at(position[static_cast<std::size_t>(indices[entry])], k);
+                const double v = static_cast<double>(values[entry]);
+                sum += v * static_cast<double>(weights[w]);
+                size += std::abs(v * static_cast<double>(weights[w]));
+                sums[w] += v * static_cast<double>(g[at(r, k)]);
+                sizes[w] += std::abs(v * static_cast<double>(g[at(r, k)]));
+            }
+            CHECK(sums_to(z[at(r, k)], sum, size, features));
+        }
+    const std::vector<double> total = gradient({0, features}, sequential());
+    for (std::size_t i = 0; i < total.size(); ++i)
+        CHECK(sums_to(total[i], sums[i] + 0.5, sizes[i] + 0.5, static_cast<std::size_t>(rows)));
+    // To the bit the same by any threads, and however the features are shared out.
+    CHECK(scores(zerotail::pool()) == z);
+    CHECK(gradient({0, 0, 40, 41, features}, zerotail::pool()) == total);
+}
+
 // ---- what is run ----------------------------------------------------------------------------------------------------
 
 void check_targets() {
@@ -555,6 +627,17 @@ int main() {
     check_type<double>();
     check_type<Half>();
     check_type<Bfloat>();
+    for (const char* const* name = zerotail::targets(); *name; ++name) {
+        zerotail::use_target(*name);
+        std::uint64_t seed = 0;
+        for (std::int64_t cols : {1, 2, 3, 7, 8, 16, 31, 36, 101})
+            for (unsigned zeros : {0u, 7u})
+                for (std::int64_t rows : {0, 1, 5, 203}) {
+                    check_csr<float, std::int32_t>(rows, cols, zeros, ++seed);
+                    check_csr<double, std::int64_t>(rows, cols, zeros, ++seed);
+                }
+    }
+    zerotail::use_target(*zerotail::targets());
     check_pool<float>({701, 61, 1});
     check_pool<double>({3, 300, 70});
     if (failures > most_printed) std::printf("... and %lld more\n", static_cast<long long>(failures - most_printed));

@@ -20,7 +20,9 @@ Array = NDArray[Any]
 
 
 class Loss(Protocol):
-    """Losses differ in two functions; `link` also gives their probabilities."""
+    """A loss in the scores, and whether it stays the same when a row's scores move together."""
+
+    shift_invariant: bool
 
     def gradient(self, z: Array, target: Array) -> Array:
         """The loss of each row; `z` becomes its gradient."""
@@ -43,6 +45,8 @@ def _minus_target(p: Array, target: Array) -> None:
 class Sparsemax:
     """Eqs. 19-20 and 26-27, fused in the core. Targets were checked when they were made."""
 
+    shift_invariant = True
+
     def gradient(self, z: Array, target: Array) -> Array:
         loss = np.empty(len(z), z.dtype)
         done = _core.loss(z, target, loss, z, 1)
@@ -55,6 +59,8 @@ class Sparsemax:
 
 class Softmax:
     """Eqs. 16 and 24: KL(target || softmax(z)), the cross-entropy less what does not depend on z."""
+
+    shift_invariant = True
 
     def gradient(self, z: Array, target: Array) -> Array:
         z -= z.max(axis=1, keepdims=True)
@@ -78,6 +84,8 @@ class Softmax:
 class Logistic:
     """Independent labels: log(1 + exp z) - target z, summed over the labels."""
 
+    shift_invariant = False
+
     def gradient(self, z: Array, target: Array) -> Array:
         tail = np.exp(-np.abs(z))
         loss = np.log1p(tail)
@@ -98,6 +106,8 @@ class Logistic:
 
 class Huber:
     """Eq. 23, the sparsemax loss of two classes, for one score a row."""
+
+    shift_invariant = False
 
     def gradient(self, z: Array, target: Array) -> Array:
         loss: Array = zt.binary_sparsemax_loss(z, target)[:, 0]

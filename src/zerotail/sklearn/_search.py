@@ -11,7 +11,6 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.stats import rankdata
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
@@ -61,8 +60,7 @@ def search(
 
     `weight` counts in fits, `score_weight` in scores.
     """
-    largest = 0 if is_classifier(owner) else -1
-    alphas = owner.alphas if owner.alphas is not None else [10.0**j for j in range(largest - 8, largest + 3 - (largest < 0))]
+    alphas = owner.paper_alphas if owner.alphas is None else owner.alphas
     alphas = grid("alphas", alphas, "at least 0", lambda v: v >= 0)
     scorers, several = _scorers(owner.scoring, default)
     decides = _decides(owner.refit, scorers, several)
@@ -246,6 +244,3 @@ def _results(
         table[f"rank_test_{name}"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int32)
     return table
 
-
-def is_sparse(X: Any) -> bool:
-    return bool(sparse.issparse(X))

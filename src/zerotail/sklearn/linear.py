@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 import zerotail as zt
 
 from . import _losses, _search, _targets
 from ._base import FLOATS, LinearModel, Real
+from ._store import Stored
 
 Array = NDArray[Any]
 
@@ -32,7 +34,6 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
         tags.classifier_tags.multi_label = True
         return tags
 
@@ -40,10 +41,13 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """The scale of the scores, and the threshold."""
         raise NotImplementedError
 
-    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any]:
+    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """X, y, what the losses read, the weights of the rows with the classes' weights, and without."""
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=FLOATS, order="C", multi_output=True, y_numeric=False
         )
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y.toarray() if sparse.issparse(y) else y, warn=True)
         targets = _targets.of_labels_or_sets(y, X.dtype, self.loss, self.on_unlabeled)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
@@ -59,7 +63,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 raise ValueError(
                     f"sample_weight must be positive for at least two classes of y; got one class: {weighed!r}"
                 )
-        return X, y, targets, weight
+        return X, y, targets, weight, sample_weight
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Compute the scores z = W x + b.
@@ -157,7 +161,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return _losses.distribution(self.loss, z)
 
 
-class SparsemaxClassifier(_Classifier):
+class SparsemaxClassifier(Stored, _Classifier):
     """Linear classifier of labels or of label sets, by the sparsemax loss (Eqs. 15 and 26).
 
     Minimises alpha / 2 |W|^2 plus the weighted mean of the losses; the intercepts are not penalised. Two
@@ -280,7 +284,7 @@ class SparsemaxClassifier(_Classifier):
         SparsemaxClassifier
             Itself.
         """
-        X, y, targets, weight = self._check_fit(X, y, sample_weight)
+        X, y, targets, weight, _ = self._check_fit(X, y, sample_weight)
         if self.threshold is not None and (self.loss == "sparsemax" or not targets.multilabel):
             raise ValueError(
                 "threshold must be None but for label sets and the losses 'softmax' and 'logistic'; "
@@ -304,7 +308,7 @@ class SparsemaxClassifierCV(_Classifier):
     ----------
     loss : {"sparsemax", "softmax", "logistic"}, default "sparsemax"
     alphas : array_like of float, optional
-        Default: the paper's, 1e-8, 1e-7, ..., 1e2.
+        Default: the paper's, 1e2, 1e1, ..., 1e-8.
     scales : array_like of float, optional
         Default: the paper's 0.5, 1, ..., 5 for label sets under the sparsemax loss, else 1.
     thresholds : array_like of float, optional
@@ -400,8 +404,22 @@ class SparsemaxClassifierCV(_Classifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    # Of equal candidates the first is chosen: the one with the strongest penalty.
+    paper_alphas = tuple(10.0**j for j in range(2, -9, -1))
+
     def _rule(self) -> tuple[float, float | None]:
         return self.scale_, self.threshold_
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `best_estimator_` to a file, which `SparsemaxClassifier.load` reads.
+
+        Parameters
+        ----------
+        path : str or path
+            A file that is there is replaced.
+        """
+        check_is_fitted(self)
+        self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> SparsemaxClassifierCV:
@@ -421,7 +439,7 @@ class SparsemaxClassifierCV(_Classifier):
         SparsemaxClassifierCV
             Itself.
         """
-        X, y, targets, weight = self._check_fit(X, y, sample_weight)
+        X, y, targets, weight, sample_weight = self._check_fit(X, y, sample_weight)
         rules = self._rules(targets)
         plain = SparsemaxClassifier(
             self.loss,

@@ -191,7 +191,9 @@ def _proportions(target: Any, p: Any) -> tuple[Any, Any]:
 
 def _neg_sparsemax_loss(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
     """Labels are named by the estimator's classes, so this scorer asks it for them."""
-    scores = estimator.decision_function(X)
+    # scikit-learn's regressors must not have a decision_function.
+    classifies = hasattr(estimator, "decision_function")
+    scores = estimator.decision_function(X) if classifies else estimator._scores(X)
     y = y if np.ndim(y) == 2 or hasattr(y, "toarray") else np.searchsorted(estimator.classes_, y)
     return -sparsemax_loss(y, scores, sample_weight=sample_weight)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _losses, _search, _targets
 from ._base import FLOATS, LinearModel
+from ._store import Stored
 
 Array = NDArray[Any]
 
@@ -36,19 +38,6 @@ class _Proportions(RegressorMixin, LinearModel):  # type: ignore[misc]
             sample_weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         return X, y, _targets.of_proportions(y, X.dtype, self.on_invalid), sample_weight
 
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Compute the scores z = W x + b.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n, D)
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-        """
-        return self._scores(X)
-
     def predict(self, X: ArrayLike) -> Array:
         """Predict proportions: sparsemax, softmax, or normalised sigmoids of the scores.
 
@@ -64,7 +53,7 @@ class _Proportions(RegressorMixin, LinearModel):  # type: ignore[misc]
         return _losses.distribution(self.loss, self._scores(X))
 
 
-class ProportionRegressor(_Proportions):
+class ProportionRegressor(Stored, _Proportions):
     """Linear regression of label proportions, by the sparsemax loss (Eqs. 15 and 26).
 
     Parameters
@@ -157,7 +146,7 @@ class ProportionRegressorCV(_Proportions):
     ----------
     loss : {"sparsemax", "softmax", "logistic"}, default "sparsemax"
     alphas : array_like of float, optional
-        Default: the paper's, 1e-9, 1e-8, ..., 1.
+        Default: the paper's, 1, 1e-1, ..., 1e-9.
     scoring : str, callable, list or dict, optional
         What to maximise: a name of `metrics.get_scorer`, or a callable (estimator, X, y). Default:
         "neg_squared_error". A list of names or a dict of scorers computes several in one go.
@@ -224,6 +213,20 @@ class ProportionRegressorCV(_Proportions):
         self.block_rows = block_rows
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    # As in SparsemaxClassifierCV: of equal candidates the one with the strongest penalty.
+    paper_alphas = tuple(10.0**j for j in range(0, -10, -1))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `best_estimator_` to a file, which `ProportionRegressor.load` reads.
+
+        Parameters
+        ----------
+        path : str or path
+            A file that is there is replaced.
+        """
+        check_is_fitted(self)
+        self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProportionRegressorCV:

@@ -2,5 +2,5 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"torch.md": ("torch", "onnxscript", "onnxruntime")}
+NEEDS = {"datasets.md": ("sklearn",), "torch.md": ("torch", "onnxscript", "onnxruntime")}
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

@@ -49,6 +49,7 @@ class Table:
     columns: list[str]
     rows: list[list[Entry]]
     caption: str = ""
+    digits: int = 2  # of numbers that are not beside another
 
 
 def number(value: Entry, digits: int = 2) -> str:
@@ -62,19 +63,19 @@ def number(value: Entry, digits: int = 2) -> str:
     return f"{value:.{digits}f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2e}"
 
 
-def plain(value: Entry) -> str:
+def plain(value: Entry, digits: int) -> str:
     """As it stands in the terminal: ours (paper's), with ! where they differ by much."""
     if not isinstance(value, Beside):
-        return number(value)
+        return number(value, digits)
     text = number(float(value.ours), value.digits)
     if value.paper is None:
         return text
     return f"{text} ({value.paper:.{value.digits}f}){'!' if value.marked() else ' '}"
 
 
-def _markup(value: Entry) -> str:
+def _markup(value: Entry, digits: int) -> str:
     if not isinstance(value, Beside):
-        return f"<td{'' if isinstance(value, str) else ' class=n'}>{html.escape(number(value))}</td>"
+        return f"<td{'' if isinstance(value, str) else ' class=n'}>{html.escape(number(value, digits))}</td>"
     text = number(float(value.ours), value.digits)
     if value.paper is None:
         return f"<td class=n>{text}</td>"
@@ -113,7 +114,7 @@ class Page:
     def table(self, name: str, table: Table) -> None:
         """A table, also written to NAME.csv."""
         self.tables[name] = table
-        cells = [table.columns, *[[plain(value) for value in row] for row in table.rows]]
+        cells = [table.columns, *[[plain(value, table.digits) for value in row] for row in table.rows]]
         widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
         self.lines += [""] + [table.caption] * bool(table.caption)
         for row in cells:
@@ -123,7 +124,9 @@ class Page:
             )
             self.lines.append("  ".join([first, *rest]).rstrip())
         head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-        body = "".join(f"<tr>{''.join(map(_markup, row))}</tr>\n" for row in table.rows)
+        body = "".join(
+            f"<tr>{''.join(_markup(value, table.digits) for value in row)}</tr>\n" for row in table.rows
+        )
         caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
         self.parts.append(
             f"<div class=scroll><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
@@ -219,6 +222,8 @@ table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
 th, td { padding: .25rem .8rem; border-bottom: 1px solid #e4e7eb; text-align: left; vertical-align: top; }
 td.n { text-align: right; white-space: nowrap; }
+th { vertical-align: bottom; } th:not(:first-child) { text-align: right; }
+td:first-child { white-space: nowrap; }
 .paper { color: #57606a; } .paper::before { content: "paper "; font-size: 75%; }
 .delta { display: inline-block; min-width: 3.2em; color: #57606a; font-size: 85%; }
 .far { background: #fff0e0; } .far .delta { color: #a33b00; font-weight: 600; } .same { background: #eaf6ea; }

@@ -159,7 +159,6 @@ def panels(settings: Settings, columns: list[str], title: str) -> tuple[Figure, 
             ax.grid(color="0.88", linewidth=0.8)
             ax.set_axisbelow(True)
             ax.spines[["top", "right"]].set_visible(False)
-            ax.set_ylim(bottom=0)
     for ax in axes[-1]:
         ax.set_xlabel("Mean number of words")
     return fig, axes
@@ -275,7 +274,7 @@ def render(settings: Settings, results: Results, page: Page) -> None:
                 ]
                 rows.append(
                     [f"K={labels}, {mixture}", length]
-                    + [f"{values[loss, m][i]:.5f}" for m in MEASURES for loss in LOSSES]
+                    + [float(values[loss, m][i]) for m in MEASURES for loss in LOSSES]
                     + [" and ".join(m.upper() for m, better in ahead.items() if better) or "neither"]
                     + [float(part[i]) for part in support]
                 )

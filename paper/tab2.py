@@ -42,9 +42,9 @@ MEASURES = ("micro", "macro", "mean")
 
 
 def f1(Y: np.ndarray, on: np.ndarray) -> dict[str, float]:
-    """Micro-F1; macro-F1 as 2PR / (P + R) of the means of precision and recall, and as the mean of F1; in percent.
+    """Micro-F1; macro-F1 as 2PR / (P + R) of mean precision and recall, and as the mean of F1; in percent.
 
-    The metrics of `zerotail.sklearn`, but for the time that their checks take: they are called a million times.
+    The metrics of `zerotail.sklearn`, without the time that their checks take in a million calls.
     """
     right, said, true = (Y & on).sum(axis=0), on.sum(axis=0), Y.sum(axis=0)
     precision, recall = (right / np.maximum(count, 1) for count in (said, true))
@@ -365,7 +365,7 @@ def near_table(results: dict[str, Any], settings: Settings, page: Page) -> Table
     return Table(
         ["Alpha", "Threshold", "CV macro-F1", "Test macro-F1"],
         rows,
-        f"Birds, logistic macro: every alpha with a cross-validation score within {settings.near} of the best.",
+        f"Birds, logistic macro: every alpha with a CV score within {settings.near} of the best.",
     )
 
 

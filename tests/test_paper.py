@@ -310,7 +310,7 @@ def tab1_counts(name: str) -> tuple[int, int, int]:
 
 @pytest.mark.skipif(not REAL, reason="ZEROTAIL_DATA names no folder with the data of the paper")
 def test_table_2_is_the_papers_to_the_second_decimal_on_emotions(tmp_path):
-    """All six cells, from the authors' protocol: the loss, the optimiser, the folds and the metric are right."""
+    """All six cells, by the authors' protocol: loss, optimiser, features, folds and metric are right."""
     published = command.tomllib.loads((command.HERE / "published.toml").read_text())["tab2"]["Emotions"]
     settings = tab2.Settings(datasets=("Emotions",), shuffles=0)
     cells = [cell for cell in tab2.cells(settings) if "contiguous" in cell.name]

@@ -12,7 +12,8 @@ EXTRAS = {
     "jax": ["jax"],
     "onnx": ["onnx", "onnxscript"],
     "sklearn": ["sklearn", "scipy"],
-    "paper": ["matplotlib"],
+    "datasets": ["sklearn", "scipy", "arff", "tqdm"],
+    "paper": ["matplotlib", "joblib", "threadpoolctl"],
 }
 
 

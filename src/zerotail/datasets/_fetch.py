@@ -19,10 +19,8 @@ import http.client
 import lzma
 import os
 import re
-import shutil
 import stat
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -165,40 +163,19 @@ def whole(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
-    """A member of a zip file, read as a stream: nothing is extracted."""
+    """A member of a zip file, read as a stream: nothing is extracted.
+
+    An archive with any name that leaves its folder, or with a link, is refused all the same.
+    """
     with whole(archive), zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
+            _safe(archive, info)
         try:
             member = opened.getinfo(name)
         except KeyError:
             raise ValueError(f"{archive} must hold {name}; got {', '.join(opened.namelist()[:9])}") from None
         with opened.open(member) as stream:
             yield stream
-
-
-def extract(archive: Path, folder: Path, members: Sequence[str]) -> list[Path]:
-    """Members of a zip file, below the folder; each one appears when it is whole.
-
-    An archive with any name that leaves the folder, or with a link, is refused as a whole.
-    """
-    with whole(archive), zipfile.ZipFile(archive) as opened:
-        for info in opened.infolist():
-            _safe(archive, info)
-        names = {info.filename for info in opened.infolist()}
-        for name in members:
-            if name not in names:
-                raise ValueError(f"{archive} must hold {name}; got {', '.join(sorted(names)[:9])}")
-        for name in members:
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-            try:
-                with os.fdopen(handle, "wb") as out, opened.open(name) as source:
-                    shutil.copyfileobj(source, out, _BLOCK)
-                os.replace(temporary, target)
-            except BaseException:
-                os.unlink(temporary)
-                raise
-    return [folder / name for name in members]
 
 
 def _safe(archive: Path, info: zipfile.ZipInfo) -> None:

@@ -151,13 +151,13 @@ class Page:
 
     def finish(self, settings: dict[str, Any], results: dict[str, Any], smoke: bool) -> None:
         """Write NAME.json, and the artefact's part of the report."""
-        minutes = sum(result["seconds"] for result in results.values()) / 60
+        minutes = sum(result.get("cpu_seconds", result["seconds"]) for result in results.values()) / 60
         told = {
             "artefact": self.name,
             "smoke": smoke,
             "settings": settings,
             "versions": versions(),
-            "minutes": minutes,
+            "cpu_minutes": minutes,
             "results": results,
         }
         self._save(f"{self.name}.json", json.dumps(told, indent=1) + "\n")
@@ -171,7 +171,8 @@ class Page:
             + "\n".join(self.parts)
             + f"\n<details><summary>Settings, versions, minutes</summary>"
             f"<p>{html.escape('; '.join(facts)) or 'none'}.</p>"
-            f"<p>{html.escape(made)}.</p><p>{minutes:.1f} minutes of one core, in {len(results)} cells. "
+            f"<p>{html.escape(made)}.</p>"
+            f"<p>{minutes:.1f} minutes of processor time, in {len(results)} cells. "
             f"Command: <code>python -m paper {self.name}</code></p></details></section>\n"
         )
         write(self.out / "sections" / f"{self.name}.html", section)

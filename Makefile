@@ -26,20 +26,21 @@ help:
 	@echo "make clean     remove everything that make has made"
 	@echo "PYTHON=... chooses the interpreter, 3.11 or later (now: $(PYTHON))"
 
-# $(call environment,directory): an empty virtual environment with what builds the extension.
+# $(call environment,directory,packages): a virtual environment with what builds the extension, and these packages.
 define environment
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
 	    sys.exit("zerotail needs Python 3.11 or later; got %d.%d: make PYTHON=python3.x" % v if v < (3, 11) else 0)'
 	@echo "installing into $(1) ..."
 	@$(PYTHON) -m venv $(1)
-	@$(1)/bin/python -m pip install -qq -c constraints-dev.txt scikit-build-core nanobind cmake ninja
+	@$(1)/bin/python -m pip install -qq -c constraints-dev.txt scikit-build-core nanobind cmake ninja $(2)
 endef
 # The tools come from the environment and not from a copy of their own, so that the build directory can be used again.
 editable := install -qq -c constraints-dev.txt --no-build-isolation
 
 .venv/.installed: $(inputs)
-	$(call environment,.venv)
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python -m pip $(editable) -e '.[dev]'
+	$(call environment,.venv,jax)  # whose headers its kernels are built with: they must be there before
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python -m pip $(editable) \
+	    --config-settings=cmake.define.ZEROTAIL_JAX=ON -e '.[dev]'
 	@touch $@
 
 .venv-demo/.installed: $(inputs)

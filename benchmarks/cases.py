@@ -219,6 +219,41 @@ def torch_loss(cell: Cell, options: Options, *, against: str = "cross_entropy") 
     )
 
 
+def jax_front_end(zt: ModuleType) -> ModuleType:
+    import zerotail
+
+    if zt is not zerotail:
+        raise GateError("XLA's targets can be registered once a process")
+    return import_module("zerotail.jax")
+
+
+def jax_step(cell: Cell, options: Options, *, backward: bool = False) -> Case:
+    """Jitted, forward, or forward and v times the Jacobian, against the same of `jax.nn.softmax`."""
+    jax = import_module("jax")
+    scores = scores_of(cell, options)
+    want, _ = gate.reference(scores)
+    v = aligned(generator(cell).standard_normal(scores.shape), scores.dtype) if backward else None
+
+    def check(got: Any) -> None:
+        p, *gradient = map(np.asarray, got) if backward else (np.asarray(got),)
+        gate.check_probabilities(p, want, scores.dtype)
+        for product in gradient:
+            gate.check_jvp(product, p, v)
+
+    return Case(
+        ours=lambda zt: peers.jitted(jax_front_end(zt).sparsemax, scores, v),
+        check=check,
+        peers={"softmax": peers.jitted(jax.nn.softmax, scores, v)},
+    )
+
+
+def jax_against_optax(cell: Cell, options: Options) -> Case:
+    import_module("jax")
+    case = jax_step(cell, options)
+    case.peers = peers.installed(optax=lambda: peers.optax(scores_of(cell, options)))
+    return case
+
+
 def one_row(cell: Cell) -> Array:
     return aligned(generator(cell).standard_normal((1, 16)), np.float32)
 

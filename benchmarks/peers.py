@@ -111,6 +111,8 @@ def compiled(function: Function) -> Function:
     """As torch.compile makes it, for each shape anew. Once a process: compiling takes seconds."""
     import torch
 
+    # Every shape and number of threads is compiled on purpose, from one line of source.
+    torch._dynamo.config.recompile_limit = 100
     return torch.compile(lambda x, dim: function(x, dim), fullgraph=True, dynamic=False)
 
 
@@ -127,6 +129,21 @@ def entmax_loss(scores: Array, labels: Array) -> Call:
 def entmax(scores: Array) -> Call:
     sparsemax, x = import_module("entmax").sparsemax, tensor(scores)
     return lambda: sparsemax(x, dim=-1)
+
+
+def jitted(function: Function, scores: Array, v: Array | None) -> Call:
+    """function(scores) under jit, and with v also v times its Jacobian. Each call waits for its result."""
+    import jax
+
+    def step(x: Any, v: Any) -> Any:
+        if v is None:
+            return function(x)
+        p, back = jax.vjp(function, x)
+        return p, back(v)[0]
+
+    call = jax.jit(step)
+    arrays = jax.numpy.asarray(scores), None if v is None else jax.numpy.asarray(v)
+    return lambda: jax.block_until_ready(call(*arrays))
 
 
 def optax(scores: Array) -> Call:

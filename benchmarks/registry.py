@@ -116,6 +116,30 @@ BENCHMARKS = (
         [Target("geomean", 1 / 20, "entmax_loss")],
     ),
     Benchmark(
+        "jax",
+        "zerotail.jax under jit against jax.nn.softmax (both on XLA's own threads)",
+        [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000), SCALES)],
+        cases.jax_step,
+        [Target("geomean", 0.8, "softmax")],
+        threaded=False,
+    ),
+    Benchmark(
+        "jax-vjp",
+        "zerotail.jax forward and vjp under jit, against the same of jax.nn.softmax",
+        [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000), SCALES)],
+        partial(cases.jax_step, backward=True),
+        [Target("geomean", 0.8, "softmax")],
+        threaded=False,
+    ),
+    Benchmark(
+        "jax-optax",
+        "zerotail.jax under jit against optax's projection_simplex under vmap and jit",
+        [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000), SCALES)],
+        cases.jax_against_optax,
+        [Target("worst", 1 / 20, "optax")],
+        threaded=False,
+    ),
+    Benchmark(
         "axis",
         "float32 sparsemax along another axis against the same rows along the last axis",
         [

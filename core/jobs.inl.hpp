@@ -21,15 +21,15 @@ template <class S> auto read(const S* p, Part part) { return load_n(p, part.n, C
 template <class S, class V> void write(S* p, V v, Whole) { store(p, v); }
 template <class S, class V> void write(S* p, V v, Part part) { store_n(p, v, part.n); }
 
-// step(offset, Whole or Part) at every vector of a line.
-template <class T, class F> [[gnu::always_inline]] inline void walk(const Line& line, F&& step) {
+// step(offset, Whole or Part) at every vector of a line. The line is copied: a store may alias what it is reached by.
+template <class T, class F> [[gnu::always_inline]] inline void walk(const Line line, F&& step) {
     constexpr int W = Lanes<T>::W;
     if (line.count == 0) return;
-    if (line.lanes == W)
-        for (std::int64_t i = 0; i < line.count - 1; ++i) step(i * line.step, Whole{});
-    else
-        for (std::int64_t i = 0; i < line.count - 1; ++i) step(i * line.step, Part{line.lanes});
     const std::int64_t end = (line.count - 1) * line.step;
+    if (line.lanes == W)
+        for (std::int64_t at = 0; at < end; at += line.step) step(at, Whole{});
+    else
+        for (std::int64_t at = 0; at < end; at += line.step) step(at, Part{line.lanes});
     if (line.last == W) step(end, Whole{});
     else step(end, Part{line.last});
 }
@@ -302,13 +302,10 @@ template <class S> struct JvpJob {
         return select(gt(prob, zero), tangent - mean, prob * zero);  // NaN stays NaN
     }
 
-    // `ahead`: how far on the numbers lie that are read next.
-    void write_line(std::int64_t at, const Line& line, Vec<T> mean, std::int64_t ahead = 0) {
+    void write_line(std::int64_t at, const Line& line, Vec<T> mean) {
         const S *const prob = p + at, *const tangent = v + at;
         S* const to = out + at;
         walk<T>(line, [=](std::int64_t i, auto part) {
-            __builtin_prefetch(prob + i + ahead);
-            __builtin_prefetch(tangent + i + ahead);
             write(to + i, value(read(prob + i, part), read(tangent + i, part), mean), part);
         });
     }
@@ -377,7 +374,7 @@ template <class S> struct JvpJob {
         for (int i = 0; i < W; ++i) counts[i] = static_cast<T>(sizes[i]);
         store(means, lanes[0] / max(load(counts), splat(T(1))));
         if (!single) {
-            for (int i = 0; i < count; ++i) write_line((begin + i) * cols, line, splat(means[i]), count * cols);
+            for (int i = 0; i < count; ++i) write_line((begin + i) * cols, line, splat(means[i]));
             return;
         }
         S* const to = out + begin * cols;

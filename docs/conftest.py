@@ -2,5 +2,11 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"datasets.md": ("sklearn",), "torch.md": ("torch", "onnxscript", "onnxruntime")}
+NEEDS = {
+    "torch.md": ("torch", "onnxscript", "onnxruntime"),
+    "attention.md": ("torch", "transformers"),
+    "jax.md": ("jax", "optax"),
+    "datasets.md": ("sklearn",),
+    "sklearn.md": ("sklearn", "scipy"),
+}
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

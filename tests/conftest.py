@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
@@ -50,10 +51,15 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
         return
     core = importlib.import_module("zerotail._core")
+    cores = [core]
+    with suppress(ImportError):  # built where JAX is
+        cores.append(importlib.import_module("zerotail._ffi"))
     before = core.target()
-    assert core.use_target(request.param)
+    for each in cores:
+        assert each.use_target(request.param)
     yield request.param
-    core.use_target(before)
+    for each in cores:
+        each.use_target(before)
 
 
 @pytest.fixture(params=[1, 2])
@@ -67,3 +73,11 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     yield request.param
     for library, count in zip(libraries, before, strict=True):
         library.set_num_threads(count)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> Iterator[None]:
+    """What JAX has compiled for a file of tests goes with it: thousands of programs are gigabytes."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()

@@ -37,6 +37,8 @@ class Frontend:
     name = "?"
     can: frozenset[str] = frozenset()
     """Of "where", "tau" (threshold), "target" (distributions), "binary"."""
+    compiles = False
+    """Whether each new shape costs a compilation: tests of very many shapes then take a part of them."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
@@ -268,11 +270,82 @@ class Torch(Frontend):
         return self.numpy(self.zt.binary_sparsemax_loss(self.tensor(t), y, reduction="none"))
 
 
+class Jax(Frontend):
+    """JAX on the CPU: the jitted entries, forward and reverse mode, vmap. float64 by JAX's switch for it."""
+
+    name = "jax"
+    compiles = True
+    can = frozenset({"where", "tau", "target"})
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(dtype)
+        self.jax = importlib.import_module("jax")
+        self.zt = importlib.import_module("zerotail.jax")
+
+    def call(self, function: Any, *arrays: np.ndarray) -> Any:
+        with self.jax.enable_x64(self.dtype.itemsize == 8):
+            results = function(*(self.jax.numpy.asarray(x) for x in arrays))
+            return self.jax.tree.map(self.numpy, results)
+
+    def numpy(self, x: Any) -> np.ndarray:
+        assert x.dtype == self.dtype
+        return np.asarray(x)
+
+    def sparsemax(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        poison(z.shape, z.dtype)
+        if where is None:
+            return self.call(lambda x: self.zt.sparsemax(x, axis), z)
+        return self.call(lambda x, mask: self.zt.sparsemax(x, axis, where=mask), z, np.asarray(where))
+
+    def threshold(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        if where is None:
+            return self.call(lambda x: self.zt.threshold(x, axis), z)
+        return self.call(lambda x, mask: self.zt.threshold(x, axis, where=mask), z, np.asarray(where))
+
+    def jvp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        def product(x: Any, v: Any) -> Any:
+            return self.jax.jvp(lambda x: self.zt.sparsemax(x, axis), (x,), (v,))[1]
+
+        poison(z.shape, z.dtype)
+        return self.call(product, z, v)
+
+    def vjp(self, z: np.ndarray, v: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        def product(x: Any, v: Any) -> Any:
+            return self.jax.vjp(lambda x: self.zt.sparsemax(x, axis), x)[1](v)[0]
+
+        poison(z.shape, z.dtype)
+        return self.call(product, z, v)
+
+    def jacobian(self, z: np.ndarray) -> np.ndarray:
+        rows = z.reshape(-1, z.shape[-1])
+        J = self.call(self.jax.vmap(self.jax.jacrev(self.zt.sparsemax)), rows)
+        return J.reshape(z.shape + z.shape[-1:])
+
+    def loss(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        return self.call(lambda x, y: self.zt.sparsemax_loss(x, y, axis), z, target)
+
+    def gradient(self, z: np.ndarray, target: np.ndarray, *, axis: int = -1) -> np.ndarray:
+        def both(x: Any, y: Any) -> Any:
+            value, back = self.jax.vjp(lambda x: self.zt.sparsemax_loss(x, y, axis), x)
+            return value, back(self.jax.numpy.ones_like(value))[0]
+
+        poison(z.shape, z.dtype)
+        value, gradient = self.call(both, z, target)
+        same = value.tobytes() == self.loss(z, target, axis=axis).tobytes()
+        assert same, "the loss is another one with its gradient than alone"
+        return gradient
+
+
 def _installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-KINDS: tuple[type[Frontend], ...] = (NumPy, Upright, *((Torch,) if _installed("torch") else ()))
+KINDS: tuple[type[Frontend], ...] = (
+    NumPy,
+    Upright,
+    *((Torch,) if _installed("torch") else ()),
+    *((Jax,) if _installed("jax") else ()),
+)
 
 
 def load() -> list[Frontend]:

@@ -36,3 +36,20 @@ def test_the_network_on_digits_learns_and_most_classes_get_no_probability():
     assert 1 <= classes["sparsemax"] < 3
     assert classes["softmax"] == 10
     assert "--seed" in run("torch_digits.py", "--help")
+
+
+def test_the_multilabel_classifier_learns_and_needs_no_threshold():
+    """With sparsemax the labels of positive probability are a prediction; with softmax those are all."""
+    pytest.importorskip("jax")
+    pytest.importorskip("optax")
+    said = run("jax_multilabel.py", "--steps", "150", "--examples", "500", "--seed", "1")
+    losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("  step")]
+    assert losses[2] < losses[0] / 2
+    rows = [line.split() for line in said.splitlines() if " p > " in line]
+    assert [row[0] for row in rows] == ["sparsemax", "sparsemax", "softmax", "softmax"]
+    labels, scores = [float(row[-2]) for row in rows], [float(row[-1]) for row in rows]
+    assert labels[0] < 5
+    assert labels[2] == 12
+    assert min(scores[0], scores[1], scores[3]) > 0.7
+    assert scores[0] > scores[2] + 0.2
+    assert "--seed" in run("jax_multilabel.py", "--help")

@@ -31,7 +31,9 @@ def expected(estimator):
     """The only check that may fail, and must, as failures are strict."""
     if getattr(estimator, "loss", None) == "sparsemax" and is_classifier(estimator):
         name = "check_classifiers_multilabel_output_format_predict_proba"
-        return {name: "it demands probabilities strictly between 0 and 1; sparsemax's are exactly 0 in the tail"}
+        return {
+            name: "it demands probabilities strictly between 0 and 1; sparsemax's are exactly 0 in the tail"
+        }
     return {}
 
 

@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import zerotail.torch as zt
+from tests import attention_cases
 from tests.torch_cases import CASES, Case, Exact
 
 pytestmark = [
@@ -180,7 +181,7 @@ def each_input_alone(case: Case) -> None:
         first = torch.autograd.grad(p.call(*inputs), inputs[i], p.like_output(p.u), create_graph=True)
         part = slice(ends[i], ends[i + 1])
         close(first, p.vjp[part])
-        if case.curved:
+        if p.scalar_hessian[part, part].any():
             second = torch.autograd.grad(first, inputs[i], p.like_inputs(p.v)[i], materialize_grads=True)
             close(second, p.scalar_hessian[part, part] @ p.v[part])
 
@@ -704,10 +705,10 @@ def test_the_table_has_no_hole():
         if place not in USES:
             module, name = place.split(".")
             assert callable(getattr(importlib.import_module(f"tests.{module}"), name))
-    names = " ".join(case.name for case in CASES)
+    names = " ".join(case.name for case in (*CASES, *attention_cases.CASES))
     short = {"sparsemax_loss": "loss, labels", "binary_sparsemax_loss": "binary loss"}
     for name in zt.__all__:
-        if name != "onnx_translations":  # the exporter's, with tests of its own
+        if name not in ("onnx_translations", "register_attention"):  # of others, with tests of their own
             assert short.get(name, name) in names
     for case in CASES:
         exact = Problem(case).exact

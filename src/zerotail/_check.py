@@ -192,3 +192,37 @@ def extra(module: str, name: str, user: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f'{user} needs {module}: pip install "zerotail[{name}]"') from error
+
+
+def tokens(value: Any, name: str) -> None:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a sequence of strings; got one string, {value[:40]!r}")
+    for token in value:
+        if not isinstance(token, str):
+            raise TypeError(f"{name} must be a sequence of strings; got {token!r} in it")
+
+
+def attention_weights(value: Any, cols: int) -> NDArray[Any]:
+    """A vector or a matrix of float64, of lists, arrays or tensors."""
+    if hasattr(value, "detach"):  # torch's: NumPy reads none that needs a gradient, or is of type bfloat16
+        value = value.detach().cpu().double()
+    array = _array(value, "weights")
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"weights must be numbers; got {array.dtype}")
+    array = array.astype(np.float64)
+    if array.ndim not in (1, 2) or array.shape[-1] != cols:
+        raise ValueError(
+            f"weights must have one number for each of {cols} tokens, or a row of them for each query; "
+            f"got shape {array.shape}"
+        )
+    wrong = ~((array >= 0) & np.isfinite(array))
+    if wrong.any():
+        raise ValueError(f"weights must be nonnegative and finite; got {array[wrong][0]}")
+    return array
+
+
+def queries(value: Any, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        raise ValueError(f"queries must be None where weights are one row; got {len(value)} queries")
+    if len(value) != shape[0]:
+        raise ValueError(f"queries must be as many as weights have rows, {shape[0]}; got {len(value)}")

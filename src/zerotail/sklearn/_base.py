@@ -20,7 +20,7 @@ Array = NDArray[Any]
 FLOATS = [np.float64, np.float32]
 
 
-class LinearModel(BaseEstimator):  # type: ignore[misc]
+class LinearModel(BaseEstimator):
     """Scores X coef_^T + intercept_, from the minimum of Eq. 15."""
 
     coef_: Array
@@ -49,7 +49,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _solve(
-        self, X: Any, targets: Targets, weight: Array | None, start: tuple[Array, Array] | None, settings: Settings
+        self,
+        X: Any,
+        targets: Targets,
+        weight: Array | None,
+        start: tuple[Array, Array] | None,
+        settings: Settings,
     ) -> Solution:
         if targets.labelled is not None:
             X = X[targets.labelled]

@@ -121,7 +121,8 @@ class Huber:
 def make(loss: str, two_classes: bool) -> Loss:
     if two_classes:
         return Huber() if loss == "sparsemax" else Logistic()
-    return {"sparsemax": Sparsemax, "softmax": Softmax, "logistic": Logistic}[loss]()
+    kinds: dict[str, type[Loss]] = {"sparsemax": Sparsemax, "softmax": Softmax, "logistic": Logistic}
+    return kinds[loss]()
 
 
 def softmax(z: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The two products of a linear model: scores X W + b, and the weights' gradient X' G, a block of rows at a time."""
+"""The two products of a linear model, a block of rows at a time: X W + b, and X' G."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Products(Protocol):
 class Dense:
     def __init__(self, X: Array) -> None:
         self.X = X
-        self.used, self.size = slice(None), X.shape[1]
+        self.used: Array | slice = slice(None)
+        self.size: int = X.shape[1]
 
     def scores(self, first: int, weights: Array, bias: Array, out: Array) -> None:
         np.matmul(self.X[first : first + len(out)], weights, out=out)
@@ -58,8 +59,8 @@ class Sparse:
         # Parts apart, as threads write to them; in each frequent features side by side, to stay in the cache.
         part = np.searchsorted(inner, np.arange(X.shape[1]), side="right")
         order = np.lexsort((-count, part))
-        self.used = order[count[order] > 0]
-        self.size = len(self.used)
+        self.used: Array | slice = order[count[order] > 0]
+        self.size = int(np.count_nonzero(count))
         self.position = np.zeros(X.shape[1], np.int64)
         self.position[self.used] = np.arange(self.size)
 

@@ -16,7 +16,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval
 
-from . import _targets, metrics
+from . import _metrics, _targets
 
 Array = NDArray[Any]
 Rules = Sequence[dict[str, Any]]
@@ -73,7 +73,16 @@ def search(
     done = run(
         [
             joblib.delayed(fit_path)(
-                plain, X, y, targets, weight, score_weight, folds[fold], [alphas[i] for i in path], rules, scorers
+                plain,
+                X,
+                y,
+                targets,
+                weight,
+                score_weight,
+                folds[fold],
+                [alphas[i] for i in path],
+                rules,
+                scorers,
             )
             for fold, path in jobs
         ],
@@ -123,7 +132,7 @@ def fit_path(
     rules: Rules,
     scorers: dict[str, Any],
 ) -> list[tuple[dict[str, list[float]], float, int]]:
-    """For each alpha the scores of each rule on the validation rows, the seconds of the fit, its iterations."""
+    """For each alpha: each rule's scores on the validation rows; the seconds of the fit; its iterations."""
     train, held_out = fold
     X_train, X_held, y_held = X[train], X[held_out], y[held_out]
     part = _targets.Targets(targets.values[train], targets.classes, targets.cols, targets.multilabel)
@@ -192,7 +201,7 @@ def _counted(fold: tuple[Any, Any], labelled: Array | None) -> tuple[Array, Arra
     if labelled is not None:
         train, held_out = train[np.isin(train, labelled)], held_out[np.isin(held_out, labelled)]
     if not len(train) or not len(held_out):
-        raise ValueError("cv must leave rows with labels in every training and validation part; got an empty one")
+        raise ValueError("cv must leave rows with labels to train and to validate on; got a part without")
     return train, held_out
 
 
@@ -201,11 +210,11 @@ def _scorers(scoring: Any, default: str) -> tuple[dict[str, Any], bool]:
     if scoring is None:
         scoring = default
     if isinstance(scoring, str) or callable(scoring):
-        return {"score": metrics.get_scorer(scoring)}, False
+        return {"score": _metrics.get_scorer(scoring)}, False
     named: Iterable[tuple[str, Any]] = (
         scoring.items() if isinstance(scoring, dict) else zip(scoring, scoring, strict=True)
     )
-    found = {name: metrics.get_scorer(scorer) for name, scorer in named}
+    found = {name: _metrics.get_scorer(scorer) for name, scorer in named}
     if not found or not all(isinstance(name, str) for name in found):
         raise ValueError(f"scoring must name at least one scorer; got {scoring!r}")
     return found, True
@@ -241,6 +250,7 @@ def _results(
             table[f"split{fold}_test_{name}"] = flat[:, fold]
         mean = flat.mean(axis=1)
         table[f"mean_test_{name}"], table[f"std_test_{name}"] = mean, flat.std(axis=1)
-        table[f"rank_test_{name}"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int32)
+        table[f"rank_test_{name}"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(
+            np.int32
+        )
     return table
-

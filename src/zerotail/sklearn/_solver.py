@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy import optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ._losses import Loss
@@ -160,7 +160,7 @@ def solve(objective: Objective, start: tuple[Array, Array] | None, settings: Set
 
 def lbfgs(objective: Objective, theta: Array, settings: Settings) -> tuple[Array, float, int, bool]:
     """SciPy's L-BFGS with 10 corrections. tol = 1e-8 gives the paper's pgtol 1e-8 and factr 100."""
-    done = minimize(
+    done = optimize.minimize(
         objective,
         theta,
         jac=True,

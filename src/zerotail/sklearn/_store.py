@@ -1,7 +1,7 @@
 """Fitted estimators in files: arrays and JSON in an uncompressed zip, which `numpy.load` can read as well.
 
-Nothing of a file is executed. Its last 64 bytes, the comment of the zip, are the SHA-256 of all before: what was
-cut short or changed is found. That is no protection against forgery, so all that is read is checked.
+Nothing of a file is executed. Its last 64 bytes, the comment of the zip, are the SHA-256 of all before: what
+was cut short or changed is found. That is no protection against forgery, so all that is read is checked.
 """
 
 from __future__ import annotations
@@ -59,9 +59,13 @@ class Stored:
         try:
             return _unpack(cls, data)
         except (ArithmeticError, EOFError, LookupError, MemoryError, RecursionError, SyntaxError) as error:
-            raise ValueError(f"path must be a file that save wrote; got {os.fspath(path)!r}: {error!r}") from error
+            raise ValueError(
+                f"path must be a file that save wrote; got {os.fspath(path)!r}: {error!r}"
+            ) from error
         except (NotImplementedError, TypeError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"path must be a file that save wrote; got {os.fspath(path)!r}: {error}") from error
+            raise ValueError(
+                f"path must be a file that save wrote; got {os.fspath(path)!r}: {error}"
+            ) from error
 
 
 def _pack(estimator: Any) -> bytes:

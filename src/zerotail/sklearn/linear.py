@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.special import expit
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
@@ -17,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 import zerotail as zt
 
 from . import _losses, _search, _targets
-from ._base import FLOATS, LinearModel, Real
+from ._base import FLOATS, LinearModel
 from ._store import Stored
 
 Array = NDArray[Any]
@@ -29,7 +31,7 @@ def _is_sparsemax(estimator: Any) -> bool:
     return True
 
 
-class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+class _Classifier(ClassifierMixin, LinearModel):
     """Probabilities and decisions, from scores."""
 
     def __sklearn_tags__(self) -> Any:
@@ -61,7 +63,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             weighed = np.unique(np.ravel(y)[weight > 0])
             if len(weighed) < 2:
                 raise ValueError(
-                    f"sample_weight must be positive for at least two classes of y; got one class: {weighed!r}"
+                    f"sample_weight must be positive for two classes of y at least; got {weighed!r}"
                 )
         return X, y, targets, weight, sample_weight
 
@@ -127,7 +129,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Returns
         -------
         ndarray
-            Shape (n,), of `classes_`; or indicators of shape (n, K), as csr_matrix where `fit` got sparse ones.
+            Shape (n,), of `classes_`; or indicators of shape (n, K), sparse where `fit` got them sparse.
         """
         z = self._scores(X)
         if not self.multilabel_:
@@ -157,7 +159,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if self._two_classes():
             return _losses.pair(self.loss, z)
         if self.multilabel_ and self.loss == "logistic":
-            return _losses.expit(z)
+            return expit(z)
         return _losses.distribution(self.loss, z)
 
 
@@ -184,7 +186,7 @@ class SparsemaxClassifier(Stored, _Classifier):
         SciPy's L-BFGS; or the same, and then semismooth Newton steps to full accuracy.
     max_iter : int, default 100
         The most iterations of each of the solver's phases.
-    tol : float, default 1e-6
+    tol : float, default 1e-4
         The largest entry of the gradient at which to stop. L-BFGS also stops where an iteration improves the
         objective by less than 2.2e-6 tol: tol=1e-8 gives the paper's two tolerances.
     class_weight : dict or "balanced", optional
@@ -242,7 +244,7 @@ class SparsemaxClassifier(Stored, _Classifier):
         fit_intercept: bool = True,
         solver: str = "lbfgs",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         class_weight: Any = None,
         on_unlabeled: str = "drop",
         warm_start: bool = False,
@@ -267,7 +269,7 @@ class SparsemaxClassifier(Stored, _Classifier):
         return self.scale, self.threshold
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> SparsemaxClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparsemaxClassifier:
         """Minimise the regularised loss.
 
         Parameters
@@ -315,8 +317,8 @@ class SparsemaxClassifierCV(_Classifier):
         Default, for label sets: the paper's 0.05, 0.1, ..., 0.5 under the logistic loss, and 1/K, 2/K, ...,
         10/K (as far as they are below 1) under the softmax loss. An error elsewhere.
     scoring : str, callable, list or dict, optional
-        What to maximise: a name of `metrics.get_scorer`, or a callable (estimator, X, y). Default: "accuracy",
-        for label sets "micro_f1". A list of names or a dict of scorers computes several in one go.
+        What to maximise: a name of `metrics.get_scorer`, or a callable (estimator, X, y). Default:
+        "accuracy", for label sets "micro_f1". Of a list of names, or a dict, several are computed in one go.
     refit : str, optional
         Which of several scores decides.
     cv : int, splitter or iterable, default 5
@@ -351,9 +353,9 @@ class SparsemaxClassifierCV(_Classifier):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = SparsemaxClassifierCV(alphas=[1e-3, 1e-1]).fit(X, y)
+    >>> model = SparsemaxClassifierCV(alphas=[1e-2, 1.0]).fit(X, y)
     >>> model.alpha_
-    0.001
+    0.01
     """
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012 - scikit-learn's protocol
@@ -378,7 +380,7 @@ class SparsemaxClassifierCV(_Classifier):
         fit_intercept: bool = True,
         solver: str = "lbfgs",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         class_weight: Any = None,
         on_unlabeled: str = "drop",
         warm_start: bool = True,
@@ -422,7 +424,7 @@ class SparsemaxClassifierCV(_Classifier):
         self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> SparsemaxClassifierCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparsemaxClassifierCV:
         """Choose the parameters, and minimise the regularised loss over all rows.
 
         Parameters
@@ -455,10 +457,11 @@ class SparsemaxClassifierCV(_Classifier):
         self.scale_, self.threshold_ = self.best_estimator_.scale, self.best_estimator_.threshold
         return self
 
-    def _rules(self, targets: _targets.Targets) -> list[dict[str, float]]:
+    def _rules(self, targets: _targets.Targets) -> list[dict[str, float | None]]:
         """The candidates for scale and threshold."""
         sets, K = targets.multilabel, len(targets.classes)
-        scales, thresholds = self.scales, self.thresholds
+        scales: Any = self.scales
+        thresholds: Any = self.thresholds
         if thresholds is not None and (self.loss == "sparsemax" or not sets):
             raise ValueError(
                 "thresholds must be None but for label sets and the losses 'softmax' and 'logistic'; "
@@ -477,5 +480,7 @@ class SparsemaxClassifierCV(_Classifier):
             thresholds = _search.grid("thresholds", thresholds, "in [0, 1]", lambda v: (v >= 0) & (v <= 1))
         scales = _search.grid("scales", scales, "positive", lambda v: v > 0)
         return [
-            {"scale": float(s), "threshold": None if t is None else float(t)} for s in scales for t in thresholds
+            {"scale": float(s), "threshold": None if t is None else float(t)}
+            for s in scales
+            for t in thresholds
         ]

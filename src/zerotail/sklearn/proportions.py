@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
@@ -18,7 +17,7 @@ from ._store import Stored
 Array = NDArray[Any]
 
 
-class _Proportions(RegressorMixin, LinearModel):  # type: ignore[misc]
+class _Proportions(RegressorMixin, LinearModel):
     """Distributions, from scores."""
 
     def __sklearn_tags__(self) -> Any:
@@ -33,7 +32,9 @@ class _Proportions(RegressorMixin, LinearModel):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=FLOATS, order="C", multi_output=True, y_numeric=True
         )
         if y.ndim != 2:
-            raise ValueError(f"y must be two-dimensional, one row of proportions an example; got shape {y.shape}")
+            raise ValueError(
+                f"y must be two-dimensional, one row of proportions an example; got shape {y.shape}"
+            )
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         return X, y, _targets.of_proportions(y, X.dtype, self.on_invalid), sample_weight
@@ -98,7 +99,7 @@ class ProportionRegressor(Stored, _Proportions):
         fit_intercept: bool = True,
         solver: str = "lbfgs",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         warm_start: bool = False,
         block_rows: int | None = None,
         verbose: int = 0,
@@ -115,7 +116,7 @@ class ProportionRegressor(Stored, _Proportions):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProportionRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProportionRegressor:
         """Minimise the regularised loss.
 
         Parameters
@@ -193,7 +194,7 @@ class ProportionRegressorCV(_Proportions):
         fit_intercept: bool = True,
         solver: str = "lbfgs",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         warm_start: bool = True,
         block_rows: int | None = None,
         n_jobs: int | None = None,
@@ -229,7 +230,7 @@ class ProportionRegressorCV(_Proportions):
         self.best_estimator_.save(path)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProportionRegressorCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProportionRegressorCV:
         """Choose alpha, and minimise the regularised loss over all rows.
 
         Parameters

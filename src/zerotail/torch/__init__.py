@@ -15,8 +15,10 @@ def _require() -> None:
 
 _require()
 
-from ._sharding import register_when_imported  # noqa: E402 - after its requirements are met
-from .functional import (  # noqa: E402 - after its requirements are met
+from . import _sharding  # noqa: E402 - after its requirements are met
+from ._transformers import register_attention  # noqa: E402
+from .attention import AdditiveAttention, MultiheadAttention, sparsemax_attention  # noqa: E402
+from .functional import (  # noqa: E402
     binary_sparsemax,
     binary_sparsemax_loss,
     onnx_translations,
@@ -26,16 +28,20 @@ from .functional import (  # noqa: E402 - after its requirements are met
 )
 from .nn import BinarySparsemaxLoss, Sparsemax, SparsemaxLoss  # noqa: E402
 
-register_when_imported()
+_sharding.register_when_imported()
 
 __all__ = [
+    "AdditiveAttention",
     "BinarySparsemaxLoss",
+    "MultiheadAttention",
     "Sparsemax",
     "SparsemaxLoss",
     "binary_sparsemax",
     "binary_sparsemax_loss",
     "onnx_translations",
+    "register_attention",
     "sparsemax",
+    "sparsemax_attention",
     "sparsemax_loss",
     "threshold",
 ]

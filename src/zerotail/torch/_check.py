@@ -189,3 +189,212 @@ def _is_real(value: Tensor) -> bool:
         and torch._C._len_torch_dispatch_stack() == 0
         and not value.is_meta
     )
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> None:
+    """The arguments of `F.scaled_dot_product_attention`."""
+    for x, name in ((query, "query"), (key, "key"), (value, "value")):
+        tensor(x, name)
+        dense(x, name)
+        least = 3 if enable_gqa else 2
+        if x.dim() < least:
+            raise RuntimeError(f"{name} must have at least {least} dimensions; got shape {tuple(x.shape)}")
+        if x.dtype not in FLOATING:
+            raise RuntimeError(f"{name} must be float32, float64, float16 or bfloat16; got {x.dtype}")
+        if x.dtype != query.dtype:
+            raise RuntimeError(f"{name} must have the type of query, {query.dtype}; got {x.dtype}")
+        _on_device(x, name, query, "query")
+    if key.shape[-1] != query.shape[-1]:
+        raise RuntimeError(f"key must have the {query.shape[-1]} features of query; got {key.shape[-1]}")
+    if value.shape[-2] != key.shape[-2]:
+        raise RuntimeError(f"value must have the {key.shape[-2]} positions of key; got {value.shape[-2]}")
+    batch = query.shape[:-2]
+    for x, name in ((key, "key"), (value, "value")):
+        own = x.shape[:-2]
+        if enable_gqa:
+            if not own[-1] or query.shape[-3] % own[-1]:
+                raise RuntimeError(
+                    f"{name} must have heads that divide the {query.shape[-3]} of query; got {own[-1]}"
+                )
+            own = own[:-1] + query.shape[-3:-2]
+        together = _together(batch, own)
+        if together is None:
+            raise RuntimeError(
+                f"{name} must have leading dimensions that broadcast with those of query, {tuple(batch)}; "
+                f"got {tuple(own)}"
+            )
+        if name == "key":  # a mask is for the scores, which the values have no part in
+            scores = together + query.shape[-2:-1] + key.shape[-2:-1]
+            batch = together
+    if not 0 <= dropout_p <= 1:
+        raise RuntimeError(f"dropout_p must be in [0, 1]; got {dropout_p}")
+    if attn_mask is None:
+        return
+    tensor(attn_mask, "attn_mask")
+    if is_causal:
+        raise RuntimeError("attn_mask must be None where is_causal=True; got a Tensor")
+    if attn_mask.dtype != torch.bool and attn_mask.dtype not in FLOATING:
+        raise RuntimeError(f"attn_mask must be boolean or floating point; got {attn_mask.dtype}")
+    _on_device(attn_mask, "attn_mask", query, "query")
+    if _together(attn_mask.shape, scores) != scores:
+        raise RuntimeError(
+            f"attn_mask must broadcast to scores of shape {tuple(scores)}; got shape {tuple(attn_mask.shape)}"
+        )
+
+
+def _together(a: torch.Size, b: torch.Size) -> torch.Size | None:
+    try:
+        return torch.broadcast_shapes(a, b)
+    except RuntimeError:
+        return None
+
+
+def _on_device(value: Tensor, name: str, other: Tensor, other_name: str) -> None:
+    if value.device != other.device:
+        raise RuntimeError(
+            f"{name} must be on the device of {other_name}, {other.device}; got {value.device}"
+        )
+
+
+def weighting(value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"weighting must be {_either(known)}; got {value!r}")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *rest, last = map(repr, names)
+    return f"{', '.join(rest)} or {last}"
+
+
+def size(value: Any, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer; got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1; got {value}")
+
+
+def additive(query: Tensor, keys: Tensor, mask: Tensor | None, query_dim: int, key_dim: int) -> None:
+    """The arguments of `AdditiveAttention`."""
+    for x, name, features in ((keys, "keys", key_dim), (query, "query", query_dim)):
+        tensor(x, name)
+        dense(x, name)
+        if not x.dim() or x.shape[-1] != features:
+            raise RuntimeError(f"{name} must have {features} features; got shape {tuple(x.shape)}")
+    if keys.dim() < 2:
+        raise RuntimeError(f"keys must have at least 2 dimensions; got shape {tuple(keys.shape)}")
+    batch = tuple(keys.shape[:-2])
+    if query.shape[:-1] != keys.shape[:-2] and not (
+        query.dim() == keys.dim() and query.shape[:-2] == keys.shape[:-2]
+    ):
+        raise RuntimeError(
+            f"query must be of shape {(*batch, query_dim)}, or {(*batch, 'T', query_dim)}, "
+            f"for keys of shape {tuple(keys.shape)}; got shape {tuple(query.shape)}"
+        )
+    if mask is None:
+        return
+    tensor(mask, "mask")
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean; got {mask.dtype}")
+    _on_device(mask, "mask", keys, "keys")
+    if _together(mask.shape, keys.shape[:-1]) != keys.shape[:-1]:
+        raise RuntimeError(
+            f"mask must broadcast to the positions of keys, {tuple(keys.shape[:-1])}; "
+            f"got shape {tuple(mask.shape)}"
+        )
+
+
+def heads(embed_dim: int, num_heads: int) -> None:
+    if embed_dim % num_heads:
+        raise ValueError(f"num_heads must divide embed_dim, {embed_dim}; got {num_heads}")
+
+
+def multihead(
+    query: Tensor, key: Tensor, value: Tensor, features: tuple[int, int, int], batch_first: bool
+) -> None:
+    """The tensors of `MultiheadAttention`."""
+    for x, name, size in zip((query, key, value), ("query", "key", "value"), features, strict=True):
+        tensor(x, name)
+        dense(x, name)
+        if x.is_nested:
+            raise NotImplementedError(f"{name} must be dense; got a nested tensor")
+        if x.dim() not in (2, 3) or x.dim() != query.dim():
+            raise RuntimeError(
+                f"{name} must have 2 dimensions without a batch, 3 with one, and as many as query; "
+                f"got shape {tuple(x.shape)}"
+            )
+        if x.shape[-1] != size:
+            raise RuntimeError(f"{name} must have {size} features; got {x.shape[-1]}")
+    batch = 0 if batch_first else 1
+    if query.dim() == 3 and key.shape[batch] != query.shape[batch]:
+        raise RuntimeError(f"key must have the batch of query, {query.shape[batch]}; got {key.shape[batch]}")
+    if value.shape[:-1] != key.shape[:-1]:
+        raise RuntimeError(
+            f"value must have the batch and the positions of key, {tuple(key.shape[:-1])}; "
+            f"got {tuple(value.shape[:-1])}"
+        )
+
+
+def multihead_masks(
+    query: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    sizes: tuple[int, int, int, int],
+) -> None:
+    """The masks of `MultiheadAttention`, for sizes (batch, heads, queries, keys)."""
+    batch, heads, rows, cols = sizes
+    if is_causal and attn_mask is None:
+        raise RuntimeError("attn_mask must be given where is_causal=True, which is a hint; got None")
+    padding = [(batch, cols)] if query.dim() == 3 else [(cols,)]
+    for mask, name, shapes in (
+        (key_padding_mask, "key_padding_mask", padding),
+        (attn_mask, "attn_mask", [(rows, cols), (batch * heads, rows, cols)]),
+    ):
+        if mask is None:
+            continue
+        tensor(mask, name)
+        if mask.dtype != torch.bool and mask.dtype not in FLOATING:
+            raise RuntimeError(f"{name} must be boolean or floating point; got {mask.dtype}")
+        if tuple(mask.shape) not in shapes:
+            either = " or ".join(map(str, shapes))
+            raise RuntimeError(f"{name} must be of shape {either}; got {tuple(mask.shape)}")
+        _on_device(mask, name, query, "query")
+
+
+REFUSED = {
+    "softcap": "soft-capping",
+    "s_aux": "attention sinks",
+    "sinks": "attention sinks",
+    "indices": "a choice of keys",
+    "block_indices": "a choice of keys",
+    "cu_seq_lens_q": "packed sequences",
+    "cu_seq_lens_k": "packed sequences",
+    "block_table": "a paged cache",
+    "cache": "a paged cache",
+}
+"""Arguments of transformers' attention functions that would change the result, and are not supported."""
+
+
+def transformers(attention_mask: Tensor | None, options: dict[str, Any]) -> None:
+    for name, meaning in REFUSED.items():
+        if options.get(name) is not None:
+            raise ValueError(
+                f'{name} ({meaning}) must be None with attn_implementation="sparsemax"; '
+                f"got {_short(options[name])}"
+            )
+    if attention_mask is not None and attention_mask.dim() != 4:
+        raise ValueError(
+            f"attention_mask must have 4 dimensions in a layer; got shape {tuple(attention_mask.shape)}"
+        )
+
+
+def _short(value: Any) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)[:80]

@@ -185,21 +185,25 @@ def sparsemax_loss(
     scores = input.to(wide)
     scale = None if weight is None else weight.to(wide)
 
-    number: Tensor | int
     if is_labels:
         labels = target.to(torch.int64).view(_rows_shape(input, dim))
-        rows, number = _label_rows(scores, labels, dim, scale, ignore_index, label_smoothing)
+        own = None if scale is None else _label_weights(labels, scale, ignore_index)
+        rows = _label_rows(scores, labels, dim, scale, own, ignore_index, label_smoothing)
     else:
         q = target.to(wide)
         if label_smoothing:
             q = q * (1 - label_smoothing) + label_smoothing / input.shape[dim]
         rows = _distribution_rows(scores, q, dim, scale)
-        number = max(rows.numel(), 1)
     if reduction == "none":
         return rows.to(dtype)
     total = rows.sum()
     if reduction == "mean":
-        total = total / number
+        if not is_labels:
+            total = total / max(rows.numel(), 1)
+        elif own is None:
+            total = total / (labels != ignore_index).sum().clamp_min(1)
+        else:
+            total = total / _or_one(own.sum())
     return total.to(dtype)
 
 
@@ -209,31 +213,41 @@ def _rows_shape(input: Tensor, dim: int) -> list[int]:
     return shape
 
 
+def _or_one(x: Tensor) -> Tensor:
+    return torch.where(x == 0, 1, x)
+
+
+def _label_weights(labels: Tensor, weight: Tensor, ignore_index: int) -> Tensor:
+    """What each row counts in the mean: the weight of its label, 0 where it is ignored."""
+    cols = weight.shape[0]
+    counts = (labels != ignore_index) & (labels >= 0) & (labels < cols)
+    return torch.where(counts, weight[labels.clamp(0, max(cols - 1, 0))], 0)
+
+
 def _label_rows(
-    scores: Tensor, labels: Tensor, dim: int, weight: Tensor | None, ignore_index: int, smoothing: float
-) -> tuple[Tensor, Tensor]:
-    """The loss of each row, and what the mean divides by: 1 where no row counts."""
+    scores: Tensor,
+    labels: Tensor,
+    dim: int,
+    weight: Tensor | None,
+    own: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+) -> Tensor:
+    """The loss of each row. `own` is what it counts, where there are weights."""
     cols = scores.shape[dim]
-    counts = labels != ignore_index
-    known = (labels >= 0) & (labels < cols)
-    if weight is None:
-        own = counts.to(_ops.compute(scores.dtype))
-    else:
-        own = torch.where(counts & known, weight[labels.clamp(0, max(cols - 1, 0))], 0)
     if smoothing:
+        counts, known = labels != ignore_index, (labels >= 0) & (labels < cols)
         _check.labels(labels, counts & ~known, cols, ignore_index)
         q = _ops.distribution(labels, scores, dim, ignore_index) * (1 - smoothing) + smoothing / cols
         q = torch.where(known.unsqueeze(dim), q, torch.nan)
-        rows = _distribution_rows(scores, torch.where(counts.unsqueeze(dim), q, 0), dim, weight)
-    else:
-        # A label of weight 0 does not count, whatever its score is.
-        rows, _, _ = _ops.loss(
-            scores, torch.where(known & (own == 0), ignore_index, labels), dim, ignore_index
-        )
-        if weight is not None:
-            rows = rows * own
-    number = own.sum()
-    return rows, torch.where(number == 0, 1, number)
+        return _distribution_rows(scores, torch.where(counts.unsqueeze(dim), q, 0), dim, weight)
+    if weight is None or own is None:
+        rows, _, _ = _ops.loss(scores, labels, dim, ignore_index)
+        return rows
+    # A label of weight 0 does not count, whatever its score is.
+    known = (labels >= 0) & (labels < cols)
+    rows, _, _ = _ops.loss(scores, torch.where(known & (own == 0), ignore_index, labels), dim, ignore_index)
+    return rows * own
 
 
 def _distribution_rows(scores: Tensor, q: Tensor, dim: int, weight: Tensor | None) -> Tensor:
@@ -246,7 +260,7 @@ def _distribution_rows(scores: Tensor, q: Tensor, dim: int, weight: Tensor | Non
     q = q * weight.view(shape)
     sums = q.sum(dim)
     counts = sums != 0
-    rows, _, _ = _ops.loss(scores, q / torch.where(counts, sums, 1).unsqueeze(dim), dim, -1)
+    rows, _, _ = _ops.loss(scores, q / _or_one(sums).unsqueeze(dim), dim, -1)
     return torch.where(counts, sums * rows, 0)
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -311,7 +312,7 @@ def tab1_counts(name: str) -> tuple[int, int, int]:
 @pytest.mark.skipif(not REAL, reason="ZEROTAIL_DATA names no folder with the data of the paper")
 def test_table_2_is_the_papers_to_the_second_decimal_on_emotions(tmp_path):
     """All six cells, by the authors' protocol: loss, optimiser, features, folds and metric are right."""
-    published = command.tomllib.loads((command.HERE / "published.toml").read_text())["tab2"]["Emotions"]
+    published = tomllib.loads((command.HERE / "published.toml").read_text())["tab2"]["Emotions"]
     settings = tab2.Settings(datasets=("Emotions",), shuffles=0)
     cells = [cell for cell in tab2.cells(settings) if "contiguous" in cell.name]
     results = {name: kept["value"] for name, kept in _run.run("", cells, tmp_path, 1, True, False).items()}

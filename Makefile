@@ -16,7 +16,7 @@ demo := $(if $(wildcard .venv/.installed),.venv,.venv-demo)
 .PHONY: help install demo test lint format bench sanitize clean
 
 help:
-	@echo "make demo      see it work: sparsemax beside softmax, times, figure 1 of the paper"
+	@echo "make demo      see it work: sparsemax beside softmax, times, and what of the paper needs no download"
 	@echo "make test      run the test suite (PYTEST_ARGS=\"$(PYTEST_ARGS)\")"
 	@echo "make install   .venv with the package and everything that development needs"
 	@echo "make lint      ruff, mypy, clang-format"

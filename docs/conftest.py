@@ -6,6 +6,7 @@ NEEDS = {
     "torch.md": ("torch", "onnxscript", "onnxruntime"),
     "attention.md": ("torch", "transformers"),
     "jax.md": ("jax", "optax"),
+    "datasets.md": ("sklearn",),
     "sklearn.md": ("sklearn", "scipy"),
 }
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

@@ -1,4 +1,4 @@
-"""What zerotail does, on one screen: sparsemax beside softmax, how long both take, and figure 1 of the paper.
+"""What zerotail does: sparsemax beside softmax, how long both take, and what of the paper needs no download.
 
 Command: ``make demo``, or ``python examples/demo.py [--out DIR]`` where ``zerotail[paper]`` is installed.
 """
@@ -114,8 +114,8 @@ def main() -> None:
     print("\nMedian milliseconds on float32, and in brackets how many times zerotail's.")
     print(f"Threads: {zt.get_num_threads()}; SciPy's softmax: 1.\n")
     show_times()
-    print("\nFigure 1 of the paper, softmax and sparsemax in two and three dimensions:", flush=True)
-    subprocess.run([sys.executable, "-m", "paper.fig1", "--out", out], cwd=ROOT, check=True)
+    print("\nThe paper, as far as it needs no download:", flush=True)
+    subprocess.run([sys.executable, "-m", "paper", "demo", "--out", out], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

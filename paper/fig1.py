@@ -1,6 +1,6 @@
 """Figure 1: softmax and sparsemax in two and three dimensions.
 
-Command: ``python -m paper.fig1 --out DIR``. It takes seconds and writes ``fig1.png``.
+Command: ``python -m paper fig1``. It takes seconds and writes ``fig1.png`` and ``fig1.pdf``.
 
 What to expect: on the left the first probability of (t, 0), softmax's sigmoid and sparsemax's ramp, which
 is 0 below -1 and 1 above 1 (Eq. 6). Beside it the first probability of (t1, t2, 0): a smooth surface for
@@ -9,14 +9,8 @@ softmax, flat facets for sparsemax, one of them at 0 and one at 1.
 Deviations: the paper's text gives neither its range of scores nor its viewpoint; those below are ours.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,9 +20,11 @@ from mpl_toolkits.mplot3d import Axes3D
 from scipy.special import softmax
 
 import zerotail as zt
+from paper._report import COLORS, Page
+from paper._run import Cell
 
+TITLE = "Figure 1: softmax and sparsemax in two and three dimensions"
 MAPS: dict[str, Callable[..., np.ndarray]] = {"softmax": softmax, "sparsemax": zt.sparsemax}
-COLORS = {"softmax": "#9a6a00", "sparsemax": "#0b5fa5"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,9 @@ class Settings:
     elevation: float = 24.0
     azimuth: float = -122.0
     dpi: int = 160
+
+
+SMOKE = Settings(points=25, dpi=40)
 
 
 def curve(transform: Callable[..., np.ndarray], t: np.ndarray) -> np.ndarray:
@@ -94,17 +93,16 @@ def figure(settings: Settings) -> Figure:
     return fig
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Figure 1 of the paper: softmax and sparsemax in 2-D and 3-D"
+def cells(settings: Settings) -> list[Cell]:
+    """Nothing is worth keeping."""
+    return []
+
+
+def render(settings: Settings, results: dict[str, object], page: Page) -> None:
+    page.figure(
+        "fig1",
+        figure(settings),
+        "Left: the first probability of (t, 0). Middle and right: that of (t1, t2, 0). Softmax never "
+        "reaches 0 or 1; sparsemax is flat there, and linear between.",
+        settings.dpi,
     )
-    parser.add_argument("--out", type=Path, default=Path("results"), help="directory (default: results)")
-    out = parser.parse_args().out
-    settings = Settings()
-    out.mkdir(parents=True, exist_ok=True)
-    figure(settings).savefig(out / "fig1.png", dpi=settings.dpi)
-    print(out / "fig1.png")
-
-
-if __name__ == "__main__":
-    main()

@@ -29,6 +29,7 @@ MODULES = {
         "sparsemax_loss_and_grad",
         "threshold",
     },
+    "zerotail.datasets": {"fetch_mulan", "fetch_rcv1", "make_documents"},
     "zerotail.jax": {"sparsemax", "sparsemax_loss", "threshold"},
     "zerotail.sklearn": {
         "ProportionRegressor",
@@ -73,6 +74,7 @@ NAMES = [
 # What the examples of a front end may use without importing it.
 FRAMEWORKS = {
     "zerotail": "numpy",
+    "zerotail.datasets": "sklearn",
     "zerotail.jax": "jax",
     "zerotail.sklearn": "sklearn",
     "zerotail.sklearn.metrics": "sklearn",
@@ -89,6 +91,10 @@ SIGNATURES = {
     "zerotail.sparsemax_loss_and_grad": "(scores, target, /, *, axis=-1)",
     "zerotail.binary_sparsemax": "(scores, /)",
     "zerotail.binary_sparsemax_loss": "(scores, target, /)",
+    "zerotail.datasets.fetch_mulan": "(name, *, nominal='number', data_home=None, download_if_missing=True)",
+    "zerotail.datasets.fetch_rcv1": "(subset='all', *, data_home=None, download_if_missing=True)",
+    "zerotail.datasets.make_documents": "(n_train=1200, n_test=1000, *, n_labels=10, length=1000, "
+    "mixture='uniform', variant='text', n_words=None, mean_labels=1.0, random_state=None)",
     "zerotail.torch.sparsemax": "(input, dim=-1, *, mask=None, dtype=None)",
     "zerotail.torch.threshold": "(input, dim=-1)",
     "zerotail.jax.sparsemax": "(x, /, axis=-1, *, where=None)",
@@ -265,7 +271,7 @@ def test_the_module_says_what_it_runs_on(zt):
     assert np.__version__ in said
     threads = next(line for line in said.splitlines() if "threads" in line)
     assert "2" in threads
-    for extra in ("torch", "jax", "onnx", "sklearn", "paper"):
+    for extra in ("torch", "jax", "onnx", "sklearn", "datasets", "paper"):
         assert extra in said
 
 

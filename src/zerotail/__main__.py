@@ -14,7 +14,8 @@ EXTRAS = {
     "onnx": ["onnx", "onnxscript"],
     "sklearn": ["sklearn", "scipy", "tqdm"],
     "transformers": ["transformers"],
-    "paper": ["matplotlib"],
+    "datasets": ["sklearn", "scipy", "arff", "tqdm"],
+    "paper": ["matplotlib", "joblib", "threadpoolctl"],
 }
 
 

@@ -1,0 +1,13 @@
+"""Data sets of the paper: downloaded or read from a folder, and returned as `sklearn.utils.Bunch`.
+
+`pip install "zerotail[datasets]"` brings what the loaders need; `python -m zerotail.datasets` lists, fetches
+and describes them.
+"""
+
+from __future__ import annotations
+
+from zerotail.datasets.documents import make_documents
+from zerotail.datasets.mulan import fetch_mulan
+from zerotail.datasets.rcv1 import fetch_rcv1
+
+__all__ = ["fetch_mulan", "fetch_rcv1", "make_documents"]

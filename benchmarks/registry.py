@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-from benchmarks import cases
+from benchmarks import cases, inference
 from benchmarks.model import Benchmark, Cell, Target
 
 SIZES = (16, 64, 128, 256, 1024, 4096, 32000, 131072)
@@ -137,6 +137,14 @@ BENCHMARKS = (
         [{"K": K, "sd": sd} for K, sd in product((64, 1024, 32000), SCALES)],
         cases.jax_against_optax,
         [Target("worst", 1 / 20, "optax")],
+        threaded=False,
+    ),
+    Benchmark(
+        "torch-inference",
+        "training steps of the paper's sparse inference network (section 4.3) against its soft one",
+        [{"D": 100, "batch": 25}],
+        inference.steps,
+        [Target("worst", 1.05, "soft")],
         threaded=False,
     ),
     Benchmark(

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -50,9 +49,8 @@ def make(name: str, options: argparse.Namespace, chosen: str, out: Path) -> bool
     """Compute and show one artefact. False if it was left for a run of its own."""
     module = import_module(f"paper.{name}")
     settings = settings_of(module, chosen, options.set)
-    published = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8")).get(name, {})
     cells = module.cells(settings)
-    cache = options.out / "cache" / name
+    cache = options.out / "cache" / getattr(module, "CACHE", name)
     if (
         options.names == ["all"]
         and not getattr(module, "IN_ALL", True)
@@ -63,7 +61,7 @@ def make(name: str, options: argparse.Namespace, chosen: str, out: Path) -> bool
         return False
     start = time.perf_counter()
     results = _run.run(name, cells, cache, options.jobs, getattr(module, "PARALLEL", True), options.fresh)
-    page = _report.Page(name, module.TITLE, out, published)
+    page = _report.Page(name, module.TITLE, out, _run.published(name))
     module.render(settings, {cell: result["value"] for cell, result in results.items()}, page)
     page.finish(dataclasses.asdict(settings), results, chosen == "SMOKE")
     print(f"\n{module.TITLE}", *page.lines, sep="\n")
@@ -124,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
             make(name, options, chosen, out)
         except FileNotFoundError as error:
             missing.append(f"{name} needs data: {error}")
-        except OSError as error:
+        except (ImportError, OSError) as error:
             missing.append(f"{name}: {error}")
         except ValueError as error:
             if not options.set:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -36,6 +37,13 @@ class Cell:
     def key(self) -> str:
         what = [self.function.__module__, self.function.__qualname__, self.arguments, version("zerotail")]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def published(artefact: str) -> dict[str, Any]:
+    """The paper's numbers for it."""
+    text = (Path(__file__).parent / "published.toml").read_text(encoding="utf-8")
+    found: dict[str, Any] = tomllib.loads(text).get(artefact, {})
+    return found
 
 
 def write(path: Path, text: str) -> None:

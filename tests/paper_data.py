@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests import small_snli
+
 SIZES = {"scene": (6, 40, 30), "emotions": (6, 40, 30), "birds": (7, 40, 30), "cal500": (11, 60, 0)}
 FEATURES = 13
 
@@ -38,7 +40,7 @@ def xml(labels: int) -> str:
 
 
 def make(folder: Path, seed: int = 0) -> Path:
-    """A data folder: mulan and rcv1."""
+    """A data folder: mulan, rcv1, snli_1.0 and glove."""
     rng = np.random.default_rng(seed)
     for name, (labels, train, test) in SIZES.items():
         home = folder / "mulan" / name
@@ -57,4 +59,4 @@ def make(folder: Path, seed: int = 0) -> Path:
         ]
         text = "\n".join(lines) + "\n"
         (folder / "rcv1" / f"rcv1_topics_made_{part}.svm.bz2").write_bytes(bz2.compress(text.encode()))
-    return folder
+    return small_snli.write(folder)

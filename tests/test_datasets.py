@@ -227,7 +227,7 @@ def test_a_data_folder_that_is_none_is_an_error(tmp_path, monkeypatch):
 def test_the_originals_are_downloaded_and_read(server, tmp_path, monkeypatch):
     """From the addresses that the modules name, with their checksums, through the public functions."""
     made = paper_data.make(tmp_path / "made")
-    for path in made.rglob("*.*"):
+    for path in filter(Path.is_file, made.rglob("*")):
         server.files[f"{path.parent.name}/{path.name}"] = path.read_bytes()
     names = ("birds.xml", "birds-train.arff", "birds-test.arff")
     files = {name: hashlib.sha256((made / "mulan/birds" / name).read_bytes()).hexdigest() for name in names}

@@ -29,7 +29,7 @@ MODULES = {
         "sparsemax_loss_and_grad",
         "threshold",
     },
-    "zerotail.datasets": {"fetch_mulan", "fetch_rcv1", "make_documents"},
+    "zerotail.datasets": {"fetch_mulan", "fetch_rcv1", "fetch_snli", "load_glove", "make_documents"},
     "zerotail.jax": {"sparsemax", "sparsemax_loss", "threshold"},
     "zerotail.sklearn": {
         "ProportionRegressor",
@@ -93,6 +93,8 @@ SIGNATURES = {
     "zerotail.binary_sparsemax_loss": "(scores, target, /)",
     "zerotail.datasets.fetch_mulan": "(name, *, nominal='number', data_home=None, download_if_missing=True)",
     "zerotail.datasets.fetch_rcv1": "(subset='all', *, data_home=None, download_if_missing=True)",
+    "zerotail.datasets.fetch_snli": "(part, *, data_home=None, download_if_missing=True)",
+    "zerotail.datasets.load_glove": "(path, vocabulary, *, data_home=None, download_if_missing=True)",
     "zerotail.datasets.make_documents": "(n_train=1200, n_test=1000, *, n_labels=10, length=1000, "
     "mixture='uniform', variant='text', n_words=None, mean_labels=1.0, random_state=None)",
     "zerotail.torch.sparsemax": "(input, dim=-1, *, mask=None, dtype=None)",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from zerotail.datasets import _fetch, mulan, rcv1
+from zerotail.datasets import _fetch, glove, mulan, rcv1, snli
 from zerotail.datasets._registry import Entry
 
-MODULES = (mulan, rcv1)
+MODULES = (mulan, rcv1, snli, glove)
 
 
 def _list(entries: dict[str, Entry], data_home: str | None) -> None:

@@ -43,7 +43,7 @@ std::int64_t support(Type type, const void* z, const SupportOut& out, std::int64
 // p = [z - tau]_+ (Eq. 3). p may be z.
 void above(Type type, const void* z, const void* hi, const void* lo, void* p, std::int64_t rows, std::int64_t cols);
 
-// One row of scores: -inf where it does not take part; x added.
+// One row of scores: -inf where it does not take part; x added, and -inf where that is -inf.
 void exclude(Type type, void* z, const bool* takes_part, std::int64_t cols);
 void add(Type type, void* z, const void* x, std::int64_t cols);
 
@@ -55,22 +55,29 @@ void combine(Type type, const Lists& lists, const void* weights, Table table, Ta
 void slopes(Type type, const Lists& lists, Table table, Table x, void* out, double scale, std::int64_t begin,
             std::int64_t end);
 
-// Lists turned over: row j holds the rows of the entries whose column is j, in order, and `from`, their numbers.
-// offsets has cols + 1 numbers, rows and from as many as there are entries in rows [begin, end).
-inline void turn_over(const Lists& lists, std::int64_t begin, std::int64_t end, std::int64_t cols,
-                      std::int64_t* offsets, std::int32_t* rows, std::int64_t* from) {
+// Rows [begin, end) of lists turned over, for columns [first, first + cols): the list of a column holds rows, in order.
+// Entry e of row r becomes put(at, e, r); column first + j has those of at in [offsets[j], offsets[j + 1]). Returns their
+// number; room for offsets is cols + 1, and for the entries what the first pass, reserve(number), is told.
+template <class Reserve, class Put>
+std::int64_t turn_over(const Lists& lists, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t cols,
+                       std::int64_t* offsets, Reserve&& reserve, Put&& put) {
     for (std::int64_t j = 0; j <= cols; ++j) offsets[j] = 0;
-    const std::int64_t first = lists.offsets[begin], last = lists.offsets[end];
-    // Each offset is filled up to the next one, and so becomes it.
-    for (std::int64_t e = first; e < last; ++e)
-        if (lists.indices[e] + 2 <= cols) ++offsets[lists.indices[e] + 2];
+    std::int64_t all = 0;
+    for (std::int64_t e = lists.offsets[begin]; e < lists.offsets[end]; ++e) {
+        const std::int64_t j = lists.indices[e] - first;
+        if (j < 0 || j >= cols) continue;
+        ++all;
+        if (j + 2 <= cols) ++offsets[j + 2];
+    }
+    reserve(all);
+    // offsets[j + 1] begins as the start of column j and is moved on to its end.
     for (std::int64_t j = 1; j <= cols; ++j) offsets[j] += offsets[j - 1];
     for (std::int64_t row = begin; row < end; ++row)
         for (std::int64_t e = lists.offsets[row]; e < lists.offsets[row + 1]; ++e) {
-            const std::int64_t at = offsets[lists.indices[e] + 1]++;
-            rows[at] = static_cast<std::int32_t>(row - begin);
-            from[at] = e;
+            const std::int64_t j = lists.indices[e] - first;
+            if (j >= 0 && j < cols) put(offsets[j + 1]++, e, row);
         }
+    return all;
 }
 
 }  // namespace zerotail

@@ -85,7 +85,7 @@ template <class T> void run_exclude(void* z_, const bool* takes_part, std::int64
 template <class T> void run_add(void* z_, const void* x_, std::int64_t cols) {
     T* z = static_cast<T*>(z_);
     const T* x = static_cast<const T*>(x_);
-    for (std::int64_t j = 0; j < cols; ++j) z[j] = z[j] + x[j];
+    for (std::int64_t j = 0; j < cols; ++j) z[j] = x[j] == -infinity<T> ? x[j] : z[j] + x[j];
 }
 
 template <class T> T total(Vec<T> v) {

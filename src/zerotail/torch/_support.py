@@ -42,7 +42,7 @@ _LINEAR_LOSS = torch.ops.zerotail.support_linear_loss.default
 _LINEAR_LOSS_BACKWARD = torch.ops.zerotail.support_linear_loss_backward.default
 
 # Queries whose scores live at once.
-BLOCK = 64
+BLOCK = 128
 # The part of a block's scores above their thresholds from which on it pays to multiply it as a whole.
 ATTENTION_DENSITY = 1 / 16
 LOSS_DENSITY = 1 / 16

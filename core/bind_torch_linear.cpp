@@ -1,7 +1,7 @@
 // A linear layer and its loss (Eq. 20) by supports: logits live for a chunk of rows, then only p - q where it is not zero.
 //
-// A chunk whose supports are large, or that holds a row of NaN, is kept as its thresholds alone: its logits are made again
-// for the gradient, which is then of dense matrices.
+// A chunk whose supports are large, or that holds a row of NaN, is dense: its gradients are matrix products. They are taken
+// at once if all rows will weigh the same; else its thresholds are kept, and its logits are made again.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -54,6 +54,59 @@ template <class T> struct Layer {
             }
         });
         return z;
+    }
+};
+
+// ---- dense chunks ---------------------------------------------------------------------------------------------------
+
+// Where gradients go; what has no columns is not wanted.
+template <class T> struct Targets {
+    Matrix<T> input, weight;
+    T* bias;
+};
+
+// The gradients of a dense chunk from z, its logits, which are overwritten; rows are weighed by v. The first chunk writes
+// the gradients of weight and bias, others add to them.
+template <class T>
+void dense_chunk(const Layer<T>& layer, std::int64_t chunk, const Matrix<T>& z, const T* hi, const T* lo, const T* v,
+                 const Targets<T>& to, bool first) {
+    const std::int64_t row = layer.begin(chunk);
+    loss_gradient(layer.type, z.data, layer.labels_of(chunk), hi + row, lo + row, v, z.data, {z.rows, z.cols, 1},
+                  threads());
+    const std::int64_t parts = to.input.rows ? (to.input.cols + tile_features - 1) / tile_features : 0;
+    on_threads(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t at = begin * tile_features; at < std::min(end * tile_features, to.input.cols);
+             at += tile_features) {
+            const std::int64_t n = std::min(to.input.cols - at, tile_features);
+            product(to.input.from(row, z.rows).columns(at, n), z, layer.weight.columns(at, n));
+        }
+    });
+    on_threads(layer.tiles(), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            const std::int64_t from = t * tile_classes, n = layer.tile_size(t);
+            const Matrix<T> slope = z.columns(from, n);
+            if (to.weight.rows)
+                product(to.weight.from(from, n), slope.t(), layer.input.from(row, z.rows), first ? 0 : 1);
+            for (std::int64_t r = 0; to.bias && r < z.rows; ++r)
+                for (std::int64_t j = 0; j < n; ++j) {
+                    const T x = slope.data[r * slope.row_step + j];
+                    to.bias[from + j] = r == 0 && first ? x : to.bias[from + j] + x;
+                }
+        }
+    });
+}
+
+// Gradients as tensors, of no rows where they are not wanted.
+template <class T> struct Results {
+    Tensor input, weight, bias;
+
+    Results(const Layer<T>& layer, std::int64_t wanted)
+        : input(matrix_of(types.of[sizeof(T) == 8], wanted & want_input ? layer.rows() : 0, layer.input.cols)),
+          weight(matrix_of(types.of[sizeof(T) == 8], wanted & want_weight ? layer.classes() : 0, layer.input.cols)),
+          bias(vector_of(types.of[sizeof(T) == 8], wanted & want_bias ? layer.classes() : 0)) {}
+
+    Targets<T> targets() const {
+        return {matrix<T>(input), matrix<T>(weight), bias.sizes()[0] ? numbers<T>(bias) : nullptr};
     }
 };
 
@@ -153,15 +206,19 @@ private:
     }
 };
 
-template <class T> void forward(Value* stack, const Layer<T>& layer, double density, bool keep) {
+// `ahead`: the gradients of dense chunks that are taken at once, for rows of weight 1.
+template <class T>
+void forward(Value* stack, const Layer<T>& layer, double density, bool keep, std::int64_t ahead) {
     const std::int32_t dtype = types.of[sizeof(T) == 8];
     const std::int64_t rows = layer.rows();
     Tensor loss_ = vector_of(dtype, rows), hi = vector_of(dtype, rows), lo = vector_of(dtype, rows);
     Tensor offsets = vector_of(types.int64, rows + 1), dense = vector_of(types.int64, layer.chunks());
     std::int64_t* const at_row = numbers<std::int64_t>(offsets);
     LossLists<T> lists(layer, density, numbers<T>(loss_), numbers<T>(hi), numbers<T>(lo), at_row + 1);
+    std::unique_ptr<Results<T>> results;
     {
         const Tensor space = layer.space();
+        const std::vector<T> ones(static_cast<std::size_t>(layer.chunk_rows), T(1));
         for (std::int64_t chunk = 0; chunk < layer.chunks(); ++chunk) {
             const Matrix<T> z = layer.logits(chunk, space);
             const bool sparse = keep && lists.take(chunk, z);
@@ -172,18 +229,19 @@ template <class T> void forward(Value* stack, const Layer<T>& layer, double dens
             loss(layer.type, z.data, layer.labels_of(chunk),
                  {numbers<T>(loss_) + row, nullptr, numbers<T>(hi) + row, numbers<T>(lo) + row}, {z.rows, z.cols, 1},
                  threads());
+            if (!keep || !ahead) continue;
+            const bool first = !results;
+            if (first) results = std::make_unique<Results<T>>(layer, ahead);
+            dense_chunk(layer, chunk, z, numbers<T>(hi), numbers<T>(lo), ones.data(), results->targets(), first);
         }
     }
+    if (!results) results = std::make_unique<Results<T>>(layer, 0);
     const std::int64_t all = add_up(at_row, rows);
     Tensor indices = vector_of(types.int32, all), slopes_ = vector_of(dtype, all);
     lists.gather(at_row, numbers<T>(slopes_), numbers<std::int32_t>(indices));
-    stack[0] = loss_.give();
-    stack[1] = offsets.give();
-    stack[2] = hi.give();
-    stack[3] = lo.give();
-    stack[4] = dense.give();
-    stack[5] = indices.give();
-    stack[6] = slopes_.give();
+    Value given[] = {loss_.give(),   offsets.give(), hi.give(),             lo.give(),              dense.give(),
+                     indices.give(), slopes_.give(), results->input.give(), results->weight.give(), results->bias.give()};
+    std::memcpy(stack, given, sizeof given);
 }
 
 // ---- its gradients --------------------------------------------------------------------------------------------------
@@ -247,23 +305,33 @@ public:
         return {std::move(weight), std::move(index)};
     }
 
-    void of_dense_chunks(const T* hi, const T* lo, const Matrix<T>* input, const Matrix<T>* weight, T* bias) const {
+    // Of dense chunks, whose logits are made again.
+    void of_dense_chunks(const T* hi, const T* lo, const Targets<T>& to) const {
         const Tensor space = layer.space();
         bool first = true;
         for (std::int64_t chunk = 0; chunk < layer.chunks(); ++chunk) {
             if (!dense[chunk]) continue;
-            const Matrix<T> z = layer.logits(chunk, space);
-            const std::int64_t row = layer.begin(chunk);
-            loss_gradient(layer.type, z.data, layer.labels_of(chunk), hi + row, lo + row, v + row, z.data,
-                          {z.rows, z.cols, 1}, threads());
-            if (input) of_dense_input(z, input->from(row, z.rows));
-            on_threads(layer.tiles(), 1, [&](std::int64_t begin, std::int64_t end) {
-                for (std::int64_t t = begin; t < end; ++t)
-                    of_dense_classes(z.columns(t * tile_classes, layer.tile_size(t)), layer.input.from(row, z.rows),
-                                     t * tile_classes, weight, bias, first);
-            });
+            dense_chunk(layer, chunk, layer.logits(chunk, space), hi, lo, v + layer.begin(chunk), to, first);
             first = false;
         }
+    }
+
+    // Of dense chunks, taken ahead for rows of weight 1.
+    void of_dense_chunks(const Targets<T>& ahead, const Targets<T>& to) const {
+        const T scale = layer.rows() ? v[0] : T(0);
+        const auto scaled = [=](const T* from, T* into, std::int64_t n) {
+            for (std::int64_t j = 0; j < n; ++j) into[j] = scale * from[j];
+        };
+        for (std::int64_t chunk = 0; to.input.rows && chunk < layer.chunks(); ++chunk)
+            if (dense[chunk])
+                scaled(ahead.input.from(layer.begin(chunk), 0).data, to.input.from(layer.begin(chunk), 0).data,
+                       layer.count(chunk) * to.input.cols);
+        if (to.weight.rows)
+            on_threads(layer.classes(), tile_classes, [&](std::int64_t begin, std::int64_t end) {
+                scaled(ahead.weight.from(begin, 0).data, to.weight.from(begin, 0).data,
+                       (end - begin) * to.weight.cols);
+            });
+        if (to.bias) scaled(ahead.bias, to.bias, layer.classes());
     }
 
 private:
@@ -307,27 +375,6 @@ private:
             }
         }
     };
-
-    void of_dense_input(const Matrix<T>& slope, const Matrix<T>& to) const {
-        const std::int64_t parts = (to.cols + tile_features - 1) / tile_features;
-        on_threads(parts, 1, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i) {
-                const std::int64_t at = i * tile_features;
-                const std::int64_t n = to.cols - at < tile_features ? to.cols - at : tile_features;
-                product(to.columns(at, n), slope, layer.weight.columns(at, n));
-            }
-        });
-    }
-
-    static void of_dense_classes(const Matrix<T>& slope, const Matrix<T>& input, std::int64_t first,
-                                 const Matrix<T>* weight, T* bias, bool is_first) {
-        if (weight) product(weight->from(first, slope.cols), slope.t(), input, is_first ? 0 : 1);
-        for (std::int64_t r = 0; bias && r < slope.rows; ++r) {
-            const T* from = slope.data + r * slope.row_step;
-            T* to = bias + first;
-            for (std::int64_t j = 0; j < slope.cols; ++j) to[j] = r == 0 && is_first ? from[j] : to[j] + from[j];
-        }
-    }
 };
 
 template <class T> Layer<T> layer_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& target,
@@ -338,57 +385,57 @@ template <class T> Layer<T> layer_of(const Tensor& x, const Tensor& weight, cons
 
 template <class T>
 void backward(Value* stack, const Tensor* given, const Layer<T>& layer, std::int64_t wanted, bool sparse) {
-    const std::int32_t dtype = types.of[sizeof(T) == 8];
     const Tensor &v = given[0], &offsets = given[5], &hi = given[6], &lo = given[7], &dense = given[8],
                  &indices = given[9], &p_less_q = given[10];
+    const Targets<T> ahead{matrix<T>(given[11]), matrix<T>(given[12]), numbers<T>(given[13])};
     const Gradients<T> gradients(layer, numbers<T>(v), offsets, indices, p_less_q, numbers<std::int64_t>(dense));
-    const bool in_rows = sparse && !gradients.has_dense();
-    Tensor input = matrix_of(dtype, wanted & want_input ? layer.rows() : 0, layer.input.cols);
-    Tensor bias = vector_of(dtype, wanted & want_bias ? layer.classes() : 0);
-    Tensor weight = matrix_of(dtype, wanted & want_weight && !in_rows ? layer.classes() : 0, layer.input.cols);
-    Tensor index = vector_of(types.int64, 0);
-    const Matrix<T> to_input = matrix<T>(input), to_weight = matrix<T>(weight);
-    T* const to_bias = wanted & want_bias ? numbers<T>(bias) : nullptr;
-    if (wanted & want_input) gradients.of_input(to_input);
-    if (gradients.has_dense())
-        gradients.of_dense_chunks(numbers<T>(hi), numbers<T>(lo), wanted & want_input ? &to_input : nullptr,
-                                  wanted & want_weight ? &to_weight : nullptr, to_bias);
-    if (in_rows && wanted & want_weight) {
-        auto [rows, classes] = gradients.of_some_classes(to_bias);
+    const bool in_rows = sparse && wanted & want_weight && !gradients.has_dense();
+    Results<T> results(layer, in_rows ? wanted & ~want_weight : wanted);
+    const Targets<T> to = results.targets();
+    if (wanted & want_input) gradients.of_input(to.input);
+    if (gradients.has_dense()) {
+        const bool is_ahead = given[11].sizes()[0] || given[12].sizes()[0] || given[13].sizes()[0];
+        if (is_ahead) gradients.of_dense_chunks(ahead, to);
+        else gradients.of_dense_chunks(numbers<T>(hi), numbers<T>(lo), to);
+    }
+    if (in_rows) {
+        auto [rows, classes] = gradients.of_some_classes(to.bias);
         stack[1] = rows.give();
         stack[2] = classes.give();
     } else {
-        if (wanted & (want_weight | want_bias))
-            gradients.of_classes(wanted & want_weight ? &to_weight : nullptr, to_bias);
-        stack[1] = weight.give();
-        stack[2] = index.give();
+        if (wanted & (want_weight | want_bias)) gradients.of_classes(to.weight.rows ? &to.weight : nullptr, to.bias);
+        stack[1] = results.weight.give();
+        stack[2] = vector_of(types.int64, 0).give();
     }
-    stack[0] = input.give();
-    stack[3] = bias.give();
+    stack[0] = results.input.give();
+    stack[3] = results.bias.give();
 }
 
 }  // namespace
 
-// (input, weight, bias, target, int chunk_rows, float density, bool keep) -> (losses, what is kept)
+// (input, weight, bias, target, int chunk_rows, float density, bool keep, int ahead) -> (losses, what is kept, gradients of
+// dense chunks)
 void op_linear_loss(Value* stack, std::uint64_t, std::uint64_t) {
     const Tensor x = Tensor::argument(stack[0]), weight = Tensor::as_it_lies(stack[1]),
                  bias = Tensor::argument(stack[2]), target = Tensor::argument(stack[3]);
     const std::int64_t chunk = static_cast<std::int64_t>(stack[4]);
     const double density = number(stack[5]);
     const bool keep = (stack[6] & 1) != 0;
-    if (x.type() == Type::f64) forward(stack, layer_of<double>(x, weight, bias, target, chunk), density, keep);
-    else forward(stack, layer_of<float>(x, weight, bias, target, chunk), density, keep);
+    const std::int64_t ahead = static_cast<std::int64_t>(stack[7]);
+    if (x.type() == Type::f64) forward(stack, layer_of<double>(x, weight, bias, target, chunk), density, keep, ahead);
+    else forward(stack, layer_of<float>(x, weight, bias, target, chunk), density, keep, ahead);
 }
 
-// (v, input, weight, bias, target, what is kept, int chunk_rows, int wanted, bool sparse)
+// (v, input, weight, bias, target, what is kept, gradients of dense chunks, int chunk_rows, int wanted, bool sparse)
 //   -> (gradient of input, of weight: all or the rows of these classes, classes, of bias)
 void op_linear_loss_backward(Value* stack, std::uint64_t, std::uint64_t) {
     const Tensor given[] = {Tensor::argument(stack[0]), Tensor::argument(stack[1]),  Tensor::as_it_lies(stack[2]),
                             Tensor::argument(stack[3]), Tensor::argument(stack[4]),  Tensor::argument(stack[5]),
                             Tensor::argument(stack[6]), Tensor::argument(stack[7]),  Tensor::argument(stack[8]),
-                            Tensor::argument(stack[9]), Tensor::argument(stack[10])};
-    const std::int64_t chunk = static_cast<std::int64_t>(stack[11]), wanted = static_cast<std::int64_t>(stack[12]);
-    const bool sparse = (stack[13] & 1) != 0;
+                            Tensor::argument(stack[9]), Tensor::argument(stack[10]), Tensor::argument(stack[11]),
+                            Tensor::argument(stack[12]), Tensor::argument(stack[13])};
+    const std::int64_t chunk = static_cast<std::int64_t>(stack[14]), wanted = static_cast<std::int64_t>(stack[15]);
+    const bool sparse = (stack[16] & 1) != 0;
     const Tensor &x = given[1], &weight = given[2], &bias = given[3], &target = given[4];
     if (x.type() == Type::f64)
         backward(stack, given, layer_of<double>(x, weight, bias, target, chunk), wanted, sparse);

@@ -17,6 +17,7 @@ from torch.autograd import Function, forward_ad
 from . import _ops
 
 KEPT = "Tensor offsets, Tensor hi, Tensor lo, Tensor dense, Tensor indices, Tensor p"
+AHEAD = "Tensor in_input, Tensor in_weight, Tensor in_bias"
 SCHEMAS = (
     "support_attention(Tensor query, Tensor key, Tensor value, Tensor mask, float scale, bool causal,"
     f" int block, float density) -> (Tensor output, {KEPT})",
@@ -27,9 +28,9 @@ SCHEMAS = (
     f"support_sum_backward(Tensor v, Tensor scores, Tensor value, Tensor mask, {KEPT}, int block)"
     " -> (Tensor, Tensor)",
     "support_linear_loss(Tensor input, Tensor weight, Tensor bias, Tensor target, int chunk_rows,"
-    f" float density, bool keep) -> (Tensor loss, {KEPT})",
+    f" float density, bool keep, int ahead) -> (Tensor loss, {KEPT}, {AHEAD})",
     f"support_linear_loss_backward(Tensor v, Tensor input, Tensor weight, Tensor bias, Tensor target, {KEPT},"
-    " int chunk_rows, int wanted, bool sparse) -> (Tensor input, Tensor weight, Tensor classes, Tensor bias)",
+    f" {AHEAD}, int chunk_rows, int wanted, bool sparse) -> (Tensor, Tensor, Tensor classes, Tensor)",
 )
 for schema in SCHEMAS:
     _ops.library.define(schema)
@@ -44,8 +45,8 @@ _LINEAR_LOSS_BACKWARD = torch.ops.zerotail.support_linear_loss_backward.default
 # Queries whose scores live at once.
 BLOCK = 128
 # The part of a block's scores above their thresholds from which on it pays to multiply it as a whole.
-ATTENTION_DENSITY = 1 / 16
-LOSS_DENSITY = 1 / 16
+ATTENTION_DENSITY = 1 / 4
+LOSS_DENSITY = 1 / 6
 
 Dense = Callable[..., Tensor]
 
@@ -247,10 +248,12 @@ class LinearLoss(Function):
         bias: Tensor | None,
         target: Tensor,
         chunk_rows: int,
+        uniform: bool,
         sparse: bool,
         dense: Dense,
     ) -> Tensor:
-        loss, *kept = _linear_loss(input, weight, bias, target, chunk_rows, keep=True)
+        ahead = _wanted(ctx) if uniform else 0
+        loss, *kept = _linear_loss(input, weight, bias, target, chunk_rows, True, ahead)
         ctx.save_for_backward(input, weight, bias, target, *kept)
         ctx.chunk_rows, ctx.sparse, ctx.dense = chunk_rows, sparse, dense
         return loss
@@ -258,16 +261,16 @@ class LinearLoss(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         input, weight, bias, target, *kept = ctx.saved_tensors
-        rest = (None, None, None, None)
+        rest = (None, None, None, None, None)
         if torch.is_grad_enabled():
             inputs = (input, weight) if bias is None else (input, weight, bias)
             found = _differentiable(ctx.dense, inputs, v)
             return *found, *((None,) if bias is None else ()), *rest
         needs = ctx.needs_input_grad[:3]
-        wanted = sum(1 << i for i, need in enumerate(needs) if need)
+        layer = (input, _last_dense(weight), _or_nothing(bias, input), target)
         with _ops.below_autograd():
             in_input, in_weight, classes, in_bias = _LINEAR_LOSS_BACKWARD(
-                v, input, _last_dense(weight), _or_nothing(bias, input), target, *kept, ctx.chunk_rows, wanted, ctx.sparse
+                v, *layer, *kept, ctx.chunk_rows, _wanted(ctx), ctx.sparse
             )
         if ctx.sparse and needs[1]:
             in_weight = _row_sparse(in_weight, classes, weight)
@@ -275,17 +278,26 @@ class LinearLoss(Function):
         return *(x if need else None for x, need in zip(gradients, needs, strict=True)), *rest
 
 
+def _wanted(ctx: Any) -> int:
+    return sum(1 << i for i, need in enumerate(ctx.needs_input_grad[:3]) if need)
+
+
 def _or_nothing(bias: Tensor | None, input: Tensor) -> Tensor:
     return input.new_empty(0) if bias is None else bias
 
 
 def _linear_loss(
-    input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, chunk_rows: int, *, keep: bool
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    chunk_rows: int,
+    keep: bool,
+    ahead: int,
 ) -> Any:
+    layer = (input, _last_dense(weight), _or_nothing(bias, input), target)
     with _ops.below_autograd():
-        return _LINEAR_LOSS(
-            input, _last_dense(weight), _or_nothing(bias, input), target, chunk_rows, LOSS_DENSITY, keep
-        )
+        return _LINEAR_LOSS(*layer, chunk_rows, LOSS_DENSITY, keep, ahead)
 
 
 def _row_sparse(rows: Tensor, classes: Tensor, weight: Tensor) -> Tensor:
@@ -304,12 +316,13 @@ def linear_loss(
     bias: Tensor | None,
     target: Tensor,
     chunk_rows: int,
+    uniform: bool,
     sparse: bool,
     dense: Dense,
 ) -> Tensor:
-    """The losses of rows, for tensors to which this `applies`."""
+    """The losses of rows, for tensors to which this `applies`. `uniform`: all have the same weight in the end."""
     if _records(input, weight, bias):
-        rows: Tensor = LinearLoss.apply(input, weight, bias, target, chunk_rows, sparse, dense)
+        rows: Tensor = LinearLoss.apply(input, weight, bias, target, chunk_rows, uniform, sparse, dense)
         return rows
-    loss: Tensor = _linear_loss(input, weight, bias, target, chunk_rows, keep=False)[0]
+    loss: Tensor = _linear_loss(input, weight, bias, target, chunk_rows, False, 0)[0]
     return loss

@@ -102,6 +102,7 @@ def linear_sparsemax_loss(
         None if bias is None else bias.to(wide),
         labels,
         min(chunk_rows, len(labels)),
+        reduction != "none",
         sparse_weight_grad,
         partial(_label_losses, labels),
     )

@@ -331,6 +331,10 @@ private:
                 const Lists own{lists.offsets + first, lists.indices};
                 slopes(type_of<T>, own, value.of(at.b, kv).table(), v.of(at.b, at.h).from(at.i, at.rows).table(),
                        slope.data(), scores.scale, 0, at.rows);
+                for (std::int64_t r = 0; r < at.rows; ++r)
+                    if (is_nan(numbers<T>(kept.hi)[first + r]))
+                        for (std::int64_t e = own.offsets[r]; e < own.offsets[r + 1]; ++e)
+                            numbers<T>(slope)[e] = numbers<T>(kept.hi)[first + r];
                 if (scores.key)
                     combine(type_of<T>, own, slope.data(), scores.key->of(at.b, kv).table(), to.out(), 0, at.rows,
                             false);

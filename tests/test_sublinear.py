@@ -61,7 +61,8 @@ def step(f: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
     """The value, and the gradients of a random projection of it."""
     inputs = tuple(x.detach().clone(memory_format=torch.preserve_format).requires_grad_() for x in inputs)
     value = f(*inputs)
-    return [value.detach(), *torch.autograd.grad(value, inputs, tensor(*value.shape, seed=3, dtype=value.dtype))]
+    v = tensor(*value.shape, seed=3).to(value.dtype)
+    return [value.detach(), *torch.autograd.grad(value, inputs, v)]
 
 
 def dense_attention(mask: Any = None, causal: bool = False, gqa: bool = False) -> Callable[..., Tensor]:
@@ -140,7 +141,7 @@ def test_supports_of_any_size_agree(sd):
 
 def test_every_instruction_set_agrees(every_target):
     """One source, compiled for each."""
-    inputs, _ = attention_inputs("self")
+    inputs = [exact_scores(2, 3, 131, 16, seed=1), exact_scores(2, 3, 131, 16, seed=2), tensor(2, 3, 131, 19)]
     want = step(dense_attention(), *inputs)
     floats = [x.float() for x in inputs]
     layer = (tensor(20, 37), tensor(301, 37))
@@ -149,7 +150,7 @@ def test_every_instruction_set_agrees(every_target):
     for target in every_target:
         _core.use_target(target)
         assert_same(step(zt.sparsemax_attention, *inputs), want)
-        assert_same(step(zt.sparsemax_attention, *floats), [x.float() for x in want], 2e-4)
+        assert_same(step(zt.sparsemax_attention, *floats), [x.float() for x in want], 2e-6)
         assert_same(step(lambda x, w: zt.linear_sparsemax_loss(x, w, LABELS), *layer), want_loss)
 
 
@@ -447,7 +448,6 @@ def test_row_sparse_gradients_move_the_rows_of_the_supports(optimizer):
         loss.backward()
         assert w.grad.is_sparse == sparse
         if sparse:
-            assert w.grad.is_coalesced()
             assert 0 < w.grad._nnz() < len(W)
         make([w], lr=0.1).step()
         moved.append(w.detach())

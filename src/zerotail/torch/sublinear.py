@@ -130,9 +130,7 @@ def _dense_loss(
     reduction: str,
 ) -> Tensor:
     """All logits at once, in plain torch: for every device, mode and target."""
-    logits = torch.nn.functional.linear(input, weight, bias).flatten(0, -2)
-    if input.dim() == 1:
-        logits = logits.unsqueeze(0)
+    logits = torch.nn.functional.linear(input.reshape(-1, input.shape[-1]), weight, bias)
     target = target.reshape(-1) if is_labels else target.reshape(-1, weight.shape[0])
     loss = functional.sparsemax_loss(logits, target, ignore_index=ignore_index, reduction=reduction)
     return loss.view(input.shape[:-1]) if reduction == "none" else loss

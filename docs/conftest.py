@@ -7,5 +7,6 @@ NEEDS = {
     "attention.md": ("torch", "transformers"),
     "jax.md": ("jax", "optax"),
     "sklearn.md": ("sklearn", "scipy"),
+    "sublinear.md": ("torch",),
 }
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

@@ -73,7 +73,7 @@ def is_fused(value: Tensor) -> bool:
     return type(value.grad_fn).__name__ in ("AttentionBackward", "WeightedSumBackward")
 
 
-# ---- attention: batch, heads, heads of keys, queries, keys, features, features of values ---------------------
+# ---- attention: batch, heads, heads of keys, queries, keys, features, features of values ----------------------------------------
 
 SHAPES = {
     "self": (2, 3, 3, 131, 131, 16, 16),
@@ -86,7 +86,7 @@ SHAPES = {
 MASKS: dict[str, Callable[..., Tensor | None]] = {
     "no mask": lambda B, H, L, S: None,
     "boolean": lambda B, H, L, S: mask_of(B, 1, L, S),
-    "of keys": lambda B, H, L, S: (tensor(S, seed=5) > -0.3),
+    "of keys": lambda B, H, L, S: tensor(S, seed=5) > -0.3,
     "of queries": lambda B, H, L, S: mask_of(L, 1),
     "added": lambda B, H, L, S: torch.where(mask_of(B, H, L, S), tensor(B, H, L, S), -inf),
     "added to all heads, of float32": lambda B, H, L, S: tensor(L, S, dtype=f32),
@@ -159,7 +159,9 @@ def test_lower_types_are_those_of_the_dense_path(dtype):
     """Computed in float32, rounded once."""
     inputs, _ = attention_inputs("self")
     inputs = [x.to(dtype) for x in inputs]
-    assert_same(step(zt.sparsemax_attention, *inputs), step(dense_attention(), *inputs), 8 * torch.finfo(dtype).eps)
+    assert_same(
+        step(zt.sparsemax_attention, *inputs), step(dense_attention(), *inputs), 8 * torch.finfo(dtype).eps
+    )
 
 
 def test_rows_that_a_mask_empties_are_zeros_with_zero_gradients(kept):
@@ -222,7 +224,7 @@ def test_dropout_and_what_broadcasts_take_the_dense_path():
     assert slope.shape == bias.shape
 
 
-# ---- derivatives and transforms of all three -----------------------------------------------------------------
+# ---- derivatives and transforms of all three ----------------------------------------
 
 LABELS = torch.arange(20) * 7 % 31
 X, W, BIAS = tensor(20, 5), tensor(31, 5), tensor(31)
@@ -358,7 +360,7 @@ def test_checkpoints_and_hooks_of_saved_tensors_work(use):
         assert_same(step(ours, *inputs), step(ours, *inputs), 0)
 
 
-# ---- weighted sums ---------------------------------------------------------------------------------------------
+# ---- weighted sums ----------------------------------------
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -396,12 +398,14 @@ def test_scores_of_any_strides_and_values_of_any_layout_are_read_where_they_lie(
     assert_same([zt.weighted_sum(wide, x)], [zt.sparsemax(wide) @ x])
 
 
-# ---- a linear layer and its loss -------------------------------------------------------------------------------
+# ---- a linear layer and its loss ----------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize(("rows", "features", "classes", "sd"), [(37, 13, 5003, 2), (37, 130, 2100, 0.01), (150, 67, 31, 1)])
+@pytest.mark.parametrize(
+    ("rows", "features", "classes", "sd"), [(37, 13, 5003, 2), (37, 130, 2100, 0.01), (150, 67, 31, 1)]
+)
 def test_the_loss_of_a_layer_is_the_loss_of_its_logits(rows, features, classes, sd, reduction, sparse, kept):
     """Value and all gradients, in chunks, with ignored rows, dense and row-sparse."""
     x, w, b = tensor(rows, features) * sd, tensor(classes, features), tensor(classes) / 4
@@ -422,7 +426,9 @@ def test_the_loss_of_a_layer_is_the_loss_of_its_logits(rows, features, classes, 
     assert_same([ours(x, w, bias=b)], [dense(x, w, b)])
     without = step(lambda x, w: ours(x, w), x, w)
     assert without[2].is_sparse == sparse
-    assert_same(without[:2], step(lambda x, w: zt.sparsemax_loss(F.linear(x, w), y, reduction=reduction), x, w)[:2])
+    assert_same(
+        without[:2], step(lambda x, w: zt.sparsemax_loss(F.linear(x, w), y, reduction=reduction), x, w)[:2]
+    )
 
 
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)])
@@ -517,7 +523,7 @@ def test_autocast_is_the_composition_of_the_layers():
         assert zt.weighted_sum(tensor(2, 3, dtype=f32), tensor(3, 4, dtype=f32)).shape == (2, 4)
 
 
-# ---- mistakes --------------------------------------------------------------------------------------------------
+# ---- mistakes ----------------------------------------
 
 
 def composed(x: Tensor, w: Tensor, y: Tensor, b: Tensor | None = None, **options: Any) -> Tensor:
@@ -526,7 +532,10 @@ def composed(x: Tensor, w: Tensor, y: Tensor, b: Tensor | None = None, **options
 
 MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "features": (lambda f: f(X, W[:, 1:], LABELS), r"weight must be of shape \(C, 5\).*got shape \(31, 4\)"),
-    "types": (lambda f: f(X, W.float(), LABELS), "weight must have the type of input.*float64.*got torch.float32"),
+    "types": (
+        lambda f: f(X, W.float(), LABELS),
+        "weight must have the type of input.*float64.*got torch.float32",
+    ),
     "bias": (lambda f: f(X, W, LABELS, BIAS[1:]), r"bias must be of shape \(31,\); got shape \(30,\)"),
     "labels": (lambda f: f(X, W, LABELS + 20), r"target must be labels in \[0, 31\).*got"),
     "rows": (lambda f: f(X, W, LABELS[1:]), r"target must be labels of shape \(20,\).*got shape \(19,\)"),
@@ -554,14 +563,20 @@ def test_mistakes_of_our_own_arguments_are_named():
     with pytest.raises(TypeError, match=r"chunk_rows must be an integer; got 1\.5"):
         zt.linear_sparsemax_loss(X, W, LABELS, chunk_rows=1.5)
     q = torch.softmax(F.linear(X, W), -1)
-    with pytest.raises(RuntimeError, match="sparse_weight_grad must be False where target holds probabilities"):
+    with pytest.raises(
+        RuntimeError, match="sparse_weight_grad must be False where target holds probabilities"
+    ):
         zt.linear_sparsemax_loss(X, W, q, sparse_weight_grad=True)
     s, x = tensor(3, 7), tensor(7, 2)
-    with pytest.raises(RuntimeError, match=r"values must have 7 rows, one for each score; got shape \(6, 2\)"):
+    with pytest.raises(
+        RuntimeError, match=r"values must have 7 rows, one for each score; got shape \(6, 2\)"
+    ):
         zt.weighted_sum(s, x[1:])
     with pytest.raises(RuntimeError, match="values must have the type of scores"):
         zt.weighted_sum(s, x.float())
-    with pytest.raises(RuntimeError, match=r"mask must broadcast to scores of shape \(3, 7\); got shape \(2, 7\)"):
+    with pytest.raises(
+        RuntimeError, match=r"mask must broadcast to scores of shape \(3, 7\); got shape \(2, 7\)"
+    ):
         zt.weighted_sum(s, x, torch.ones(2, 7, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"mask must be boolean; got torch\.float64"):
         zt.weighted_sum(s, x, s)

@@ -400,9 +400,7 @@ def _short(value: Any) -> str:
     return f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)[:80]
 
 
-def linear_loss(
-    input: Any, weight: Any, target: Any, bias: Any, ignore_index: Any, chunk_rows: Any
-) -> bool:
+def linear_loss(input: Any, weight: Any, target: Any, bias: Any, ignore_index: Any, chunk_rows: Any) -> bool:
     """Whether the target holds labels; else probabilities."""
     for value, name in ((input, "input"), (weight, "weight"), (target, "target")):
         tensor(value, name)

@@ -106,7 +106,11 @@ def attention(
     if not (query.numel() and key.numel() and value.numel()):
         return None
     allowed = _mask(mask, query, (*query.shape[:-1], key.shape[-2]))
-    settings = (query.shape[-1] ** -0.5 if scale is None else float(scale), causal, min(BLOCK, query.shape[-2]))
+    settings = (
+        query.shape[-1] ** -0.5 if scale is None else float(scale),
+        causal,
+        min(BLOCK, query.shape[-2]),
+    )
     if _records(query, key, value):
         output: Tensor = Attention.apply(query, key, value, allowed, settings, dense)
         return output
@@ -193,9 +197,7 @@ def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None, dense: Den
         output: Tensor = WeightedSum.apply(scores, values, allowed, shared, dense)
         return output
     with _ops.below_autograd():
-        output, *_ = _SUM(
-            _scores(scores, shared), _heads(values), allowed, _rows(scores), ATTENTION_DENSITY
-        )
+        output, *_ = _SUM(_scores(scores, shared), _heads(values), allowed, _rows(scores), ATTENTION_DENSITY)
     return _shaped(output, scores)
 
 
@@ -320,7 +322,7 @@ def linear_loss(
     sparse: bool,
     dense: Dense,
 ) -> Tensor:
-    """The losses of rows, for tensors to which this `applies`. `uniform`: all have the same weight in the end."""
+    """The losses of rows, for tensors to which this `applies`; `uniform` if all weigh the same in the end."""
     if _records(input, weight, bias):
         rows: Tensor = LinearLoss.apply(input, weight, bias, target, chunk_rows, uniform, sparse, dense)
         return rows

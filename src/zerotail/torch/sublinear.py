@@ -1,4 +1,4 @@
-"""Layers whose cost after the scores is that of the support: on the CPU the zeros are skipped, not multiplied.
+"""Layers whose cost after the scores is that of the support: on the CPU, zeros are skipped, not multiplied.
 
 Everywhere else, and under transforms and compilers, the same functions are compositions of the others.
 """
@@ -26,7 +26,7 @@ def linear_sparsemax_loss(
     sparse_weight_grad: bool = False,
     chunk_rows: int = 128,
 ) -> Tensor:
-    """Compute `sparsemax_loss(F.linear(input, weight, bias), target)` (Eqs. 20 and 26) without all its logits.
+    """Compute `sparsemax_loss(F.linear(input, weight, bias), target)` (Eqs. 20, 26) without all the logits.
 
     On the CPU, with labels, logits exist for `chunk_rows` rows at a time, and the gradients are sums over
     the supports alone. With supports of a sixteenth of the classes and more they are matrix products.

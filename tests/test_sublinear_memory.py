@@ -1,0 +1,86 @@
+"""What steps by supports need, each measured in a process of its own: the system's record of the most memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("resource")  # not on Windows
+
+# Prints by how many bytes the most memory rises over a step; a small step before it loads what is loaded once.
+MEASURE = """
+import resource, sys
+import torch, torch.nn.functional as F
+import zerotail.torch as zt
+unit = 1 if sys.platform == "darwin" else 1024
+torch.set_num_threads(1)
+{setup}
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+small()
+before = most()
+kept = step()
+print(most() - before)
+"""
+
+ATTENTION = """
+def inputs(n):
+    return [torch.randn(1, 1, n, 64).requires_grad_() for _ in range(3)]
+large, v = inputs({length}), torch.randn(1, 1, {length}, 64)
+def run(x, v):
+    return torch.autograd.grad({function}(*x), x, v)
+def small():
+    run(inputs(256), torch.randn(1, 1, 256, 64))
+def step():
+    return run(large, v)
+"""
+
+LOSS = """
+def inputs(classes):
+    weight = (torch.randn(classes, 512) / 512**0.5).requires_grad_()
+    return torch.randn(256, 512).requires_grad_(), weight, torch.randint(classes, (256,))
+large = inputs({classes})
+def run(x, w, y):
+    return torch.autograd.grad({function}, (x, w))
+def small():
+    run(*inputs(1000))
+def step():
+    return run(*large)
+"""
+CROSS_ENTROPY = "F.cross_entropy(F.linear(x, w), y)"
+
+
+def rise(setup: str) -> int:
+    """In bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE.format(setup=setup)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_attention_needs_no_matrix_of_scores():
+    """At N = 8192 a step rises by less than a tenth of N x N floats; the record sees what dense products need."""
+    length = 8192
+    matrix = 4 * length**2
+    ours = rise(ATTENTION.format(length=length, function="zt.sparsemax_attention"))
+    print(f"attention at N = {length}: {ours / matrix:.3f} of N x N floats")
+    assert ours < matrix / 10
+    length = 2048
+    dense = rise(ATTENTION.format(length=length, function="(lambda q, k, v: zt.sparsemax(q @ k.mT / 8) @ v)"))
+    assert dense > 4 * length**2
+
+
+@pytest.mark.parametrize("classes", [32000, 131072])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_loss_needs_a_chunk_of_logits(classes, sparse):
+    """Beyond the gradients that it returns, a step rises by at most a fifth of what cross-entropy's does."""
+    returned = 4 * 512 * (classes + 256)
+    function = f"zt.linear_sparsemax_loss(x, w, y, sparse_weight_grad={sparse})"
+    ours = rise(LOSS.format(classes=classes, function=function)) - (0 if sparse else returned)
+    theirs = rise(LOSS.format(classes=classes, function=CROSS_ENTROPY)) - returned
+    print(f"loss of {classes} classes: {ours / 2**20:.0f} of {theirs / 2**20:.0f} MiB, {ours / theirs:.3f}")
+    assert ours <= theirs / 5

@@ -142,7 +142,9 @@ struct Kept {
 template <class T> class BlockSupport {
 public:
     BlockSupport(const Scores<T>& scores_, const View<T>& value_, double density_)
-        : scores(scores_), value(value_), density(density_),
+        : scores(scores_),
+          value(value_),
+          density(density_),
           space(vector_of(types.of[sizeof(T) == 8], scores_.space())) {
         need(room_of(scores.space()));
     }
@@ -223,8 +225,7 @@ private:
         for (std::int64_t r = 0; r < at.rows; ++r) {
             const std::int64_t n = is_nan(hi[r]) ? at.cols : sizes[r];
             for (std::int64_t e = 0; e < n; ++e, ++to) {
-                values[static_cast<std::size_t>(to)] =
-                    is_nan(hi[r]) ? hi[r] : old[static_cast<std::size_t>(from + e)];
+                values[static_cast<std::size_t>(to)] = is_nan(hi[r]) ? hi[r] : old[static_cast<std::size_t>(from + e)];
                 indices[static_cast<std::size_t>(to)] =
                     is_nan(hi[r]) ? static_cast<std::int32_t>(e) : old_indices[static_cast<std::size_t>(from + e)];
             }
@@ -280,8 +281,9 @@ Result forward(const Scores<T>& scores, const View<T>& value, const Tensor& like
             parts[static_cast<std::size_t>(t)].move_to(numbers<T>(values) + at, numbers<std::int32_t>(indices) + at);
         }
     });
-    return {std::move(out), {std::move(offsets), std::move(hi), std::move(lo), std::move(dense), std::move(indices),
-                             std::move(values)}};
+    return {
+        std::move(out),
+        {std::move(offsets), std::move(hi), std::move(lo), std::move(dense), std::move(indices), std::move(values)}};
 }
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
@@ -290,7 +292,12 @@ Result forward(const Scores<T>& scores, const View<T>& value, const Tensor& like
 template <class T> class Backward {
 public:
     Backward(const Scores<T>& scores_, const View<T>& value_, const View<T>& v_, const Kept& kept_)
-        : scores(scores_), value(value_), v(v_), kept(kept_), lists(kept_.lists()), any_dense(kept_.any_dense()),
+        : scores(scores_),
+          value(value_),
+          v(v_),
+          kept(kept_),
+          lists(kept_.lists()),
+          any_dense(kept_.any_dense()),
           slope(vector_of(dtype, kept_.values.sizes()[0])) {}
 
     // `in_query` is the gradient of the scores where there are no keys.
@@ -311,7 +318,7 @@ private:
     const Kept& kept;
     const Lists lists;
     const bool any_dense;
-    Tensor slope;  // of each entry, Eq. 14
+    Tensor slope;              // of each entry, Eq. 14
     std::vector<Tensor> sums;  // of dense blocks: keys' and values' gradients of each part of a group
 
     std::int64_t groups() const { return value.batch * value.heads; }
@@ -347,8 +354,7 @@ private:
         for (std::int64_t r = 0; r < to.rows; ++r) {
             T* row = to.data + r * to.row_step;
             std::memset(row, 0, sizeof(T) * static_cast<std::size_t>(to.cols));
-            for (std::int64_t e = own.offsets[r]; e < own.offsets[r + 1]; ++e)
-                row[own.indices[e]] = from[e];
+            for (std::int64_t e = own.offsets[r]; e < own.offsets[r + 1]; ++e) row[own.indices[e]] = from[e];
         }
     }
 
@@ -395,8 +401,7 @@ private:
             return;
         }
         product(to, slope_, scores.key->of(at.b, kv).from(0, at.cols), 0, scores.scale);
-        product(key_sum.from(0, at.cols), slope_.t(), scores.query.of(at.b, at.h).from(at.i, at.rows), 1,
-                scores.scale);
+        product(key_sum.from(0, at.cols), slope_.t(), scores.query.of(at.b, at.h).from(at.i, at.rows), 1, scores.scale);
     }
 
     // Along columns: the gradients of a range of one group's keys and values.
@@ -426,8 +431,8 @@ private:
         sum_into(in_value.of(b, kv).from(first, count), turned, p.get(), v.of(b, query_head).table(), group, ranges, 1,
                  first);
         if (in_key)
-            sum_into(in_key->of(b, kv).from(first, count), turned, slopes_.get(), scores.query.of(b, query_head).table(),
-                     group, ranges, 0, first);
+            sum_into(in_key->of(b, kv).from(first, count), turned, slopes_.get(),
+                     scores.query.of(b, query_head).table(), group, ranges, 0, first);
     }
 
     void sum_into(const Matrix<T>& to, const Lists& turned, const T* weights, const Table& table, std::int64_t group,
@@ -466,8 +471,9 @@ void op_attention(Value* stack, std::uint64_t, std::uint64_t) {
     of_type(query, [&](auto zero) {
         using T = decltype(zero);
         const View<T> q(query), k(key), x(value);
-        const Scores<T> scores{q, &k, Mask(mask), number(stack[4]), (stack[5] & 1) != 0,
-                               static_cast<std::int64_t>(stack[6]), k.heads, k.rows};
+        const Scores<T> scores{
+            q,       &k,    Mask(mask), number(stack[4]), (stack[5] & 1) != 0, static_cast<std::int64_t>(stack[6]),
+            k.heads, k.rows};
         forward(scores, x, query, number(stack[7])).give(stack);
     });
 }
@@ -483,8 +489,9 @@ void op_attention_backward(Value* stack, std::uint64_t, std::uint64_t) {
     of_type(query, [&](auto zero) {
         using T = decltype(zero);
         const View<T> v(along), q(query), k(key), x(value), to_query(in_query), to_key(in_key), to_value(in_value);
-        const Scores<T> scores{q, &k, Mask(mask), number(stack[11]), (stack[12] & 1) != 0,
-                               static_cast<std::int64_t>(stack[13]), k.heads, k.rows};
+        const Scores<T> scores{
+            q,       &k,    Mask(mask), number(stack[11]), (stack[12] & 1) != 0, static_cast<std::int64_t>(stack[13]),
+            k.heads, k.rows};
         Backward<T>(scores, x, v, kept).run(to_query, &to_key, to_value);
     });
     stack[0] = in_query.give();
@@ -499,8 +506,8 @@ void op_sum(Value* stack, std::uint64_t, std::uint64_t) {
     of_type(given, [&](auto zero) {
         using T = decltype(zero);
         const View<T> z(given), x(value);
-        const Scores<T> scores{z, nullptr, Mask(mask), 1.0, false, static_cast<std::int64_t>(stack[3]), x.heads,
-                               x.rows};
+        const Scores<T> scores{z,       nullptr, Mask(mask), 1.0, false, static_cast<std::int64_t>(stack[3]),
+                               x.heads, x.rows};
         forward(scores, x, given, number(stack[4])).give(stack);
     });
 }
@@ -514,8 +521,8 @@ void op_sum_backward(Value* stack, std::uint64_t, std::uint64_t) {
     of_type(given, [&](auto zero) {
         using T = decltype(zero);
         const View<T> v(along), z(given), x(value), to_scores(in_scores), to_value(in_value);
-        const Scores<T> scores{z, nullptr, Mask(mask), 1.0, false, static_cast<std::int64_t>(stack[10]), x.heads,
-                               x.rows};
+        const Scores<T> scores{z,       nullptr, Mask(mask), 1.0, false, static_cast<std::int64_t>(stack[10]),
+                               x.heads, x.rows};
         Backward<T>(scores, x, v, kept).run(to_scores, nullptr, to_value);
     });
     stack[0] = in_scores.give();

@@ -115,7 +115,12 @@ template <class T> struct Results {
 template <class T> class LossLists {
 public:
     LossLists(const Layer<T>& layer_, double density_, T* loss_, T* hi_, T* lo_, std::int64_t* sizes_)
-        : layer(layer_), density(density_), loss(loss_), hi(hi_), lo(lo_), sizes(sizes_),
+        : layer(layer_),
+          density(density_),
+          loss(loss_),
+          hi(hi_),
+          lo(lo_),
+          sizes(sizes_),
           parts(static_cast<std::size_t>(layer_.chunks() * lists_of_chunk())) {}
 
     // False for a chunk that is better kept dense.
@@ -239,8 +244,9 @@ void forward(Value* stack, const Layer<T>& layer, double density, bool keep, std
     const std::int64_t all = add_up(at_row, rows);
     Tensor indices = vector_of(types.int32, all), slopes_ = vector_of(dtype, all);
     lists.gather(at_row, numbers<T>(slopes_), numbers<std::int32_t>(indices));
-    Value given[] = {loss_.give(),   offsets.give(), hi.give(),             lo.give(),              dense.give(),
-                     indices.give(), slopes_.give(), results->input.give(), results->weight.give(), results->bias.give()};
+    Value given[] = {loss_.give(),           offsets.give(),      hi.give(),      lo.give(),
+                     dense.give(),           indices.give(),      slopes_.give(), results->input.give(),
+                     results->weight.give(), results->bias.give()};
     std::memcpy(stack, given, sizeof given);
 }
 
@@ -250,7 +256,10 @@ template <class T> class Gradients {
 public:
     Gradients(const Layer<T>& layer_, const T* v_, const Tensor& offsets, const Tensor& indices, const Tensor& p_less_q,
               const std::int64_t* dense_)
-        : layer(layer_), v(v_), lists{numbers<std::int64_t>(offsets), numbers<std::int32_t>(indices)}, dense(dense_),
+        : layer(layer_),
+          v(v_),
+          lists{numbers<std::int64_t>(offsets), numbers<std::int32_t>(indices)},
+          dense(dense_),
           slopes_(vector_of(dtype, p_less_q.sizes()[0])) {
         const T* from = numbers<T>(p_less_q);
         T* to = numbers<T>(slopes_);
@@ -328,8 +337,7 @@ public:
                        layer.count(chunk) * to.input.cols);
         if (to.weight.rows)
             on_threads(layer.classes(), tile_classes, [&](std::int64_t begin, std::int64_t end) {
-                scaled(ahead.weight.from(begin, 0).data, to.weight.from(begin, 0).data,
-                       (end - begin) * to.weight.cols);
+                scaled(ahead.weight.from(begin, 0).data, to.weight.from(begin, 0).data, (end - begin) * to.weight.cols);
             });
         if (to.bias) scaled(ahead.bias, to.bias, layer.classes());
     }
@@ -429,16 +437,15 @@ void op_linear_loss(Value* stack, std::uint64_t, std::uint64_t) {
 // (v, input, weight, bias, target, what is kept, gradients of dense chunks, int chunk_rows, int wanted, bool sparse)
 //   -> (gradient of input, of weight: all or the rows of these classes, classes, of bias)
 void op_linear_loss_backward(Value* stack, std::uint64_t, std::uint64_t) {
-    const Tensor given[] = {Tensor::argument(stack[0]), Tensor::argument(stack[1]),  Tensor::as_it_lies(stack[2]),
-                            Tensor::argument(stack[3]), Tensor::argument(stack[4]),  Tensor::argument(stack[5]),
-                            Tensor::argument(stack[6]), Tensor::argument(stack[7]),  Tensor::argument(stack[8]),
-                            Tensor::argument(stack[9]), Tensor::argument(stack[10]), Tensor::argument(stack[11]),
+    const Tensor given[] = {Tensor::argument(stack[0]),  Tensor::argument(stack[1]),  Tensor::as_it_lies(stack[2]),
+                            Tensor::argument(stack[3]),  Tensor::argument(stack[4]),  Tensor::argument(stack[5]),
+                            Tensor::argument(stack[6]),  Tensor::argument(stack[7]),  Tensor::argument(stack[8]),
+                            Tensor::argument(stack[9]),  Tensor::argument(stack[10]), Tensor::argument(stack[11]),
                             Tensor::argument(stack[12]), Tensor::argument(stack[13])};
     const std::int64_t chunk = static_cast<std::int64_t>(stack[14]), wanted = static_cast<std::int64_t>(stack[15]);
     const bool sparse = (stack[16] & 1) != 0;
     const Tensor &x = given[1], &weight = given[2], &bias = given[3], &target = given[4];
-    if (x.type() == Type::f64)
-        backward(stack, given, layer_of<double>(x, weight, bias, target, chunk), wanted, sparse);
+    if (x.type() == Type::f64) backward(stack, given, layer_of<double>(x, weight, bias, target, chunk), wanted, sparse);
     else backward(stack, given, layer_of<float>(x, weight, bias, target, chunk), wanted, sparse);
 }
 

@@ -43,8 +43,7 @@ template <class T> struct SupportJob {
     }
 
     void row(std::int64_t number, std::int64_t at, const LongSolver<T>& solver, Tau<T> tau) {
-        if (!solver.sparse || tau.hi != tau.hi)
-            return line(number, at, {}, {splat(tau.hi), splat(tau.minus_lo)}, 1);
+        if (!solver.sparse || tau.hi != tau.hi) return line(number, at, {}, {splat(tau.hi), splat(tau.minus_lo)}, 1);
         std::int64_t n = 0;
         for (std::int64_t i = 0; i < solver.n; ++i) {
             const T p = (solver.z[i] - tau.hi) + tau.minus_lo;
@@ -59,7 +58,8 @@ template <class T> struct SupportJob {
     }
 };
 
-template <class T> std::int64_t run_support(const void* z, const SupportOut& out, std::int64_t rows, std::int64_t cols) {
+template <class T> std::int64_t run_support(const void* z, const SupportOut& out, std::int64_t rows,
+                                            std::int64_t cols) {
     SupportJob<T> job{static_cast<const T*>(z), out, cols};
     solve(job.z, Rows{{rows, cols, 1}, 0, rows}, job);
     return job.used;

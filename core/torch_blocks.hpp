@@ -36,8 +36,8 @@ template <class T> T* numbers(const Tensor& tensor) { return static_cast<T*>(ten
 template <class F> void on_threads(std::int64_t size, std::int64_t grain, F&& body) {
     if (size <= 0) return;
     must(torch.parallel_for(
-             0, size, grain,
-             [](std::int64_t begin, std::int64_t end, void* at) { (*static_cast<F*>(at))(begin, end); }, &body),
+             0, size, grain, [](std::int64_t begin, std::int64_t end, void* at) { (*static_cast<F*>(at))(begin, end); },
+             &body),
          "run in parallel");
 }
 

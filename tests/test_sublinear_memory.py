@@ -1,4 +1,4 @@
-"""What steps by supports need, each measured in a process of its own: the system's record of the most memory."""
+"""What steps by supports need, each in a process of its own: the system's record of the most memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("resource")  # not on Windows
 
-# Prints by how many bytes the most memory rises over a step; a small step before it loads what is loaded once.
+# Prints by how many bytes the most memory rises over a step. A small step loads what is loaded once; the inputs
+# are made in place, so that nothing before the step needs more than they do.
 MEASURE = """
 import resource, sys
 import torch, torch.nn.functional as F
@@ -40,7 +41,7 @@ def step():
 
 LOSS = """
 def inputs(classes):
-    weight = (torch.randn(classes, 512) / 512**0.5).requires_grad_()
+    weight = torch.randn(classes, 512).mul_(512**-0.5).requires_grad_()
     return torch.randn(256, 512).requires_grad_(), weight, torch.randint(classes, (256,))
 large = inputs({classes})
 def run(x, w, y):
@@ -63,7 +64,7 @@ def rise(setup: str) -> int:
 
 
 def test_attention_needs_no_matrix_of_scores():
-    """At N = 8192 a step rises by less than a tenth of N x N floats; the record sees what dense products need."""
+    """At N = 8192 less than a tenth of N x N floats; the record sees what dense products need."""
     length = 8192
     matrix = 4 * length**2
     ours = rise(ATTENTION.format(length=length, function="zt.sparsemax_attention"))

@@ -15,9 +15,10 @@ from benchmarks.gate import Array, GateError, wide
 from benchmarks.model import Call, Case, Cell, Options
 
 
-def on_grid(x: Array, steps: float = 16) -> Array:
-    """Multiples of 1/16: their products are exact in float32, and so every support is known."""
-    return (np.round(x * steps) / steps).astype(np.float32)
+def on_grid(x: Array) -> Array:
+    """Small multiples of 3/64 or so: products are exact in float32, no score is at its threshold."""
+    step = 3 * 2.0 ** max(-6, np.ceil(np.log2(np.abs(x).max() / 768)))
+    return (np.round(x / step) * step).astype(np.float32)
 
 
 @cache

@@ -298,6 +298,18 @@ def test_transforms_take_the_dense_path_and_are_right(use):
 
 
 @uses
+def test_batches_of_gradients_are_right(use):
+    """The backward pass under vmap, as torch.autograd.functional.jacobian(vectorize=True) calls it."""
+    ours, dense, inputs = USES[use]
+    for x, y in zip(
+        torch.autograd.functional.jacobian(ours, inputs, vectorize=True),
+        torch.autograd.functional.jacobian(dense, inputs),
+        strict=True,
+    ):
+        assert_same([x], [y])
+
+
+@uses
 def test_compile_and_export_take_the_dense_path_and_are_right(use):
     """fullgraph=True, forward and backward; a program that is exported."""
     ours, dense, inputs = USES[use]

@@ -42,8 +42,8 @@ _SUM_BACKWARD = torch.ops.zerotail.support_sum_backward.default
 _LINEAR_LOSS = torch.ops.zerotail.support_linear_loss.default
 _LINEAR_LOSS_BACKWARD = torch.ops.zerotail.support_linear_loss_backward.default
 
-# Queries whose scores live at once.
-BLOCK = 128
+# Queries whose scores live at once, and scores at most, but for a few rows.
+BLOCK, BLOCK_SCORES = 128, 1 << 20
 # The part of a block's scores above their thresholds from which on it pays to multiply it as a whole.
 ATTENTION_DENSITY = 1 / 4
 LOSS_DENSITY = 1 / 6
@@ -64,19 +64,36 @@ def applies(*tensors: Tensor | None) -> bool:
 
 
 def _is_plain(x: Tensor) -> bool:
-    return type(x) in (Tensor, nn.Parameter) and x.is_cpu and not x.is_neg() and not x._is_zerotensor()
+    return (
+        type(x) in (Tensor, nn.Parameter)
+        and x.is_cpu
+        and not x.is_neg()
+        and not x._is_zerotensor()
+        and not torch._C._functorch.is_legacy_batchedtensor(x)  # of a batch of gradients
+    )
 
 
 def _records(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
-def _differentiable(dense: Dense, inputs: tuple[Tensor, ...], v: Tensor) -> list[Tensor | None]:
-    """The gradients of the dense path, as functions of the inputs and v."""
-    # One tensor may stand for several inputs.
-    own = [x.view_as(x) if x.requires_grad else x for x in inputs]
-    wanted = [x for x in own if x.requires_grad]
-    found = iter(torch.autograd.grad(dense(*own), wanted, v, create_graph=True))
+def _block(rows: int, keys: int) -> int:
+    return min(rows, max(16, min(BLOCK, BLOCK_SCORES // keys)))
+
+
+def _is_transformed(v: Tensor) -> bool:
+    """Whether a gradient along v is to be differentiated, or is one of a batch of them."""
+    return torch.is_grad_enabled() or not applies(v)
+
+
+def _dense_gradients(dense: Dense, inputs: tuple[Tensor, ...], v: Tensor) -> list[Tensor | None]:
+    """Those of the dense path, as functions of the inputs and v."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # One tensor may stand for several inputs.
+        own = [x.view_as(x) if x.requires_grad else x for x in inputs]
+        wanted = [x for x in own if x.requires_grad]
+        found = iter(torch.autograd.grad(dense(*own), wanted, v, create_graph=create_graph))
     return [next(found) if x.requires_grad else None for x in own]
 
 
@@ -109,7 +126,7 @@ def attention(
     settings = (
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         causal,
-        min(BLOCK, query.shape[-2]),
+        _block(query.shape[-2], key.shape[-2]),
     )
     if _records(query, key, value):
         output: Tensor = Attention.apply(query, key, value, allowed, settings, dense)
@@ -169,8 +186,8 @@ class Attention(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         query, key, value, mask, *kept = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *_differentiable(ctx.dense, (query, key, value), v), None, None, None
+        if _is_transformed(v):
+            return *_dense_gradients(ctx.dense, (query, key, value), v), None, None, None
         q, k, along = _heads(query), _heads(key), _heads(v)
         if q.shape[1] != k.shape[1]:  # the rows of a group of heads are one table
             q, along = q.contiguous(), along.contiguous()
@@ -208,7 +225,7 @@ def _scores(scores: Tensor, shared: bool) -> Tensor:
 
 
 def _rows(scores: Tensor) -> int:
-    return min(BLOCK, scores.shape[-2] if scores.dim() > 1 else 1)
+    return _block(scores.shape[-2] if scores.dim() > 1 else 1, scores.shape[-1])
 
 
 class WeightedSum(Function):
@@ -224,8 +241,8 @@ class WeightedSum(Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         scores, values, mask, *kept = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *_differentiable(ctx.dense, (scores, values), v), None, None, None
+        if _is_transformed(v):
+            return *_dense_gradients(ctx.dense, (scores, values), v), None, None, None
         along = _scores(v, ctx.shared)
         if ctx.shared:
             along = along.contiguous()
@@ -264,9 +281,9 @@ class LinearLoss(Function):
     def backward(ctx: Any, v: Tensor) -> Any:
         input, weight, bias, target, *kept = ctx.saved_tensors
         rest = (None, None, None, None, None)
-        if torch.is_grad_enabled():
+        if _is_transformed(v):
             inputs = (input, weight) if bias is None else (input, weight, bias)
-            found = _differentiable(ctx.dense, inputs, v)
+            found = _dense_gradients(ctx.dense, inputs, v)
             return *found, *((None,) if bias is None else ()), *rest
         needs = ctx.needs_input_grad[:3]
         layer = (input, _last_dense(weight), _or_nothing(bias, input), target)

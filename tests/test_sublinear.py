@@ -13,6 +13,7 @@ zt = pytest.importorskip("zerotail.torch")
 
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, func  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 from zerotail import _core  # noqa: E402
 from zerotail.torch import _support, attention, sublinear  # noqa: E402
@@ -295,6 +296,18 @@ def test_transforms_take_the_dense_path_and_are_right(use):
     tangents = tuple(tensor(*x.shape, seed=9) for x in inputs)
     assert_same(func.jvp(ours, inputs, tangents), func.jvp(dense, inputs, tangents))
     assert_same(func.jacrev(ours, (0, 1))(*inputs), func.jacrev(dense, (0, 1))(*inputs))
+
+
+@uses
+def test_forward_mode_is_right(use):
+    """Dual tensors, outside of torch.func."""
+    ours, dense, inputs = USES[use]
+    moved = []
+    for f in (ours, dense):
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(x, tensor(*x.shape, seed=9)) for x in inputs]
+            moved.append(forward_ad.unpack_dual(f(*duals)))
+    assert_same(*moved)
 
 
 @uses

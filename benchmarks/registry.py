@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-from benchmarks import cases, inference
+from benchmarks import cases, inference, sublinear
 from benchmarks.model import Benchmark, Cell, Target
 
 SIZES = (16, 64, 128, 256, 1024, 4096, 32000, 131072)
@@ -146,6 +146,60 @@ BENCHMARKS = (
         inference.steps,
         [Target("worst", 1.05, "soft")],
         threaded=False,
+    ),
+    Benchmark(
+        "attention",
+        "sparsemax_attention, 4 heads of 64 features, against F.scaled_dot_product_attention and products",
+        [
+            {"N": N, "data": data, "pass": which}
+            for N, data, which in product(
+                (512, 2048, 4096), ("normal", "normal, sd 3", "trained"), ("forward", "both")
+            )
+        ],
+        sublinear.attention,
+        [
+            Target("worst", 0.75, "sdpa", lambda cell: bool(cell["pass"] == "forward"), "forward"),
+            Target("worst", 0.25, "sdpa", lambda cell: bool(cell["pass"] == "both"), "forward and backward"),
+        ],
+    ),
+    Benchmark(
+        "attention-large",
+        "the same where supports are large: never far behind the dense products",
+        [
+            {"N": N, "data": f"near uniform, {part}", "pass": "both"}
+            for N, part in product((512, 2048), ("N/4", "N"))
+        ],
+        sublinear.attention,
+        [Target("worst", 1.3, "dense")],
+    ),
+    Benchmark(
+        "linear-loss",
+        "linear_sparsemax_loss and its gradients at (256, 512), against F.linear and F.cross_entropy",
+        [
+            {"classes": classes, "sd": 1, "weight": weight}
+            for classes, weight in product((32000, 131072), ("dense", "row-sparse"))
+        ],
+        sublinear.linear_loss,
+        [
+            Target("worst", 0.45, "cross_entropy", lambda cell: bool(cell["weight"] == "dense"), "dense"),
+            Target(
+                "worst", 0.38, "cross_entropy", lambda cell: bool(cell["weight"] != "dense"), "row-sparse"
+            ),
+        ],
+    ),
+    Benchmark(
+        "linear-loss-large",
+        "the same where supports are large, against F.linear and sparsemax_loss",
+        [{"classes": 32000, "sd": sd, "weight": "dense"} for sd in (2.0**-11, 2.0**-20)],
+        sublinear.linear_loss,
+        [Target("worst", 1.3, "dense")],
+    ),
+    Benchmark(
+        "transformer",
+        "a training step of 2 layers, 128 features, 32,000 tokens, against the same model with softmax",
+        [{"N": 512}],
+        sublinear.transformer,
+        [Target("worst", 0.5, "softmax")],
     ),
     Benchmark(
         "axis",

@@ -189,6 +189,30 @@ void csr_gradient(Type type, const Csr& x, const void* g, double* gradient, std:
         const_cast<void*>(static_cast<const void*>(&work)));
 }
 
+std::int64_t support(Type type, const void* z, const SupportOut& out, std::int64_t rows, std::int64_t cols) {
+    return kernels().support[static_cast<int>(type)](z, out, rows, cols);
+}
+
+void above(Type type, const void* z, const void* hi, const void* lo, void* p, std::int64_t rows, std::int64_t cols) {
+    kernels().above[static_cast<int>(type)](z, hi, lo, p, rows, cols);
+}
+
+void exclude(Type type, void* z, const bool* takes_part, std::int64_t cols) {
+    kernels().exclude[static_cast<int>(type)](z, takes_part, cols);
+}
+
+void add(Type type, void* z, const void* x, std::int64_t cols) { kernels().add[static_cast<int>(type)](z, x, cols); }
+
+void combine(Type type, const Lists& lists, const void* weights, Table table, TableOut out, std::int64_t begin,
+             std::int64_t end, bool add) {
+    kernels().combine[static_cast<int>(type)](lists, weights, table, out, begin, end, add);
+}
+
+void slopes(Type type, const Lists& lists, Table table, Table x, void* out, double scale, std::int64_t begin,
+            std::int64_t end) {
+    kernels().slopes[static_cast<int>(type)](lists, table, x, out, scale, begin, end);
+}
+
 const char* const* targets() {
     static const char* names[all_count + 1] = {};
     static const bool filled = [] {

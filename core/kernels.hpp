@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "sparsemax.hpp"
+#include "support.hpp"
 
 namespace zerotail {
 
@@ -29,6 +30,15 @@ struct Kernels {
     void (*csr_scores[2])(const Csr& x, const void* weights, const void* bias, void* out, Rows rows);
     void (*csr_gradient[2])(const Csr& x, const void* g, double* gradient, std::int64_t rows, std::int64_t cols,
                             bool whole, std::int64_t first, std::int64_t past);
+    // For float and double.
+    std::int64_t (*support[2])(const void* z, const SupportOut& out, std::int64_t rows, std::int64_t cols);
+    void (*above[2])(const void* z, const void* hi, const void* lo, void* p, std::int64_t rows, std::int64_t cols);
+    void (*exclude[2])(void* z, const bool* takes_part, std::int64_t cols);
+    void (*add[2])(void* z, const void* x, std::int64_t cols);
+    void (*combine[2])(const Lists& lists, const void* weights, Table table, TableOut out, std::int64_t begin,
+                       std::int64_t end, bool add);
+    void (*slopes[2])(const Lists& lists, Table table, Table x, void* out, double scale, std::int64_t begin,
+                      std::int64_t end);
 };
 
 namespace baseline { extern const Kernels kernels; }

@@ -12,6 +12,8 @@ namespace {
 
 #include "csr.inl.hpp"
 
+#include "support.inl.hpp"
+
 constexpr Kernels table(const char* name) {
     return {
         name,
@@ -23,6 +25,12 @@ constexpr Kernels table(const char* name) {
         {run_loss_gradient<float>, run_loss_gradient<double>, run_loss_gradient<half>, run_loss_gradient<bfloat>},
         {run_csr_scores<float>, run_csr_scores<double>},
         {run_csr_gradient<float>, run_csr_gradient<double>},
+        {run_support<float>, run_support<double>},
+        {run_above<float>, run_above<double>},
+        {run_exclude<float>, run_exclude<double>},
+        {run_add<float>, run_add<double>},
+        {run_combine<float>, run_combine<double>},
+        {run_slopes<float>, run_slopes<double>},
     };
 }
 

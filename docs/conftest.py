@@ -8,5 +8,6 @@ NEEDS = {
     "jax.md": ("jax", "optax"),
     "datasets.md": ("sklearn",),
     "sklearn.md": ("sklearn", "scipy"),
+    "sublinear.md": ("torch",),
 }
 collect_ignore = [page for page, modules in NEEDS.items() if not all(map(find_spec, modules))]

@@ -56,12 +56,14 @@ MODULES = {
         "SparsemaxLoss",
         "binary_sparsemax",
         "binary_sparsemax_loss",
+        "linear_sparsemax_loss",
         "onnx_translations",
         "register_attention",
         "sparsemax",
         "sparsemax_attention",
         "sparsemax_loss",
         "threshold",
+        "weighted_sum",
     },
     "zerotail.viz": {"Attention", "attention"},
 }
@@ -108,6 +110,9 @@ SIGNATURES = {
     "zerotail.torch.sparsemax_attention": "(query, key, value, attn_mask=None, dropout_p=0.0, "
     "is_causal=False, scale=None, enable_gqa=False)",
     "zerotail.torch.onnx_translations": "()",
+    "zerotail.torch.linear_sparsemax_loss": "(input, weight, target, bias=None, *, ignore_index=-100, "
+    "reduction='mean', sparse_weight_grad=False, chunk_rows=128)",
+    "zerotail.torch.weighted_sum": "(scores, values, mask=None)",
     "zerotail.viz.attention": "(tokens, weights, queries=None)",
     "zerotail.torch.register_attention": "()",
     "zerotail.torch.binary_sparsemax_loss": "(input, target, *, reduction='mean')",

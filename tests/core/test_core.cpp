@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #if !defined(_WIN32)
 #include <sys/wait.h>
@@ -16,6 +18,7 @@
 
 #include "pool.hpp"
 #include "rows.hpp"
+#include "support.hpp"
 
 using zerotail::Body;
 using zerotail::LossTarget;
@@ -587,6 +590,102 @@ template <class T, class I> void check_csr(std::int64_t rows, std::int64_t cols,
 
 // ---- what is run ----------------------------------------------------------------------------------------------------
 
+// ---- lists of supports ----------------------------------------------------------------------------------------------
+
+// Lists hold what sparsemax has above 0, in memory that ends where the room does; sums over them are those of dense rows.
+template <class T> void check_lists(std::int64_t rows, std::int64_t cols, std::int64_t features) {
+    where = {sizeof(T) == 4 ? "f32" : "f64", {rows, cols, 1}, 0, -1, ""};
+    const zerotail::Type type = sizeof(T) == 4 ? zerotail::Type::f32 : zerotail::Type::f64;
+    const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    const auto fill = [&](std::int64_t n, unsigned seed) {
+        std::vector<T> x(size(n));
+        for (T& value : x) value = static_cast<T>((seed = seed * 1664525u + 1013904223u) >> 8) / T(1 << 22) - 2;
+        return x;
+    };
+    const std::vector<T> z = fill(rows * cols, 1), table = fill(cols * features, 2), x = fill(rows * features, 3);
+    std::vector<T> p(z.size()), hi(size(rows)), lo(size(rows)), above(z.size());
+    zerotail::sparsemax(type, z.data(), p.data(), {rows, cols, 1}, sequential());
+    std::vector<std::int64_t> offsets(size(rows + 1));
+    std::int64_t all = 0;
+    for (const T value : p) all += value > 0;
+    const std::int64_t room = all + zerotail::support_spare;
+    std::vector<T> values(size(room)), slopes(size(room));
+    std::vector<std::int32_t> indices(size(room));
+    const auto solve = [&](std::int64_t r) {
+        return zerotail::support(
+            type, z.data(), {hi.data(), lo.data(), offsets.data() + 1, values.data(), indices.data(), r}, rows, cols);
+    };
+    CHECK(solve(0) == all);  // counts where nothing fits
+    CHECK(solve(room) == all);
+    for (std::int64_t r = 0; r < rows; ++r) offsets[size(r + 1)] += offsets[size(r)];
+    CHECK(offsets[size(rows)] == all);
+    zerotail::above(type, z.data(), hi.data(), lo.data(), above.data(), rows, cols);
+    CHECK(above == p);
+    std::vector<T> sums(size(rows * features)), turned_sums(size(cols * features), T(1));
+    const zerotail::Lists lists{offsets.data(), indices.data()};
+    zerotail::combine(type, lists, values.data(), {table.data(), features, features}, {sums.data(), features}, 0, rows,
+                      false);
+    zerotail::slopes(type, lists, {table.data(), features, features}, {x.data(), features, features}, slopes.data(), 2,
+                     0, rows);
+    const double eps = (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52) * static_cast<double>(16 + cols + features);
+    std::vector<double> want(turned_sums.size(), 1.0);
+    for (std::int64_t r = 0; r < rows; ++r) {
+        std::int64_t e = offsets[size(r)];
+        double mean = 0;
+        std::vector<double> dots(size(cols));
+        for (std::int64_t j = 0; j < cols; ++j) {
+            if (!(p[size(r * cols + j)] > 0)) continue;
+            CHECK(e < offsets[size(r + 1)] && indices[size(e)] == j && values[size(e)] == p[size(r * cols + j)]);
+            ++e;
+            for (std::int64_t c = 0; c < features; ++c) {
+                const double y = static_cast<double>(table[size(j * features + c)]);
+                dots[size(j)] += y * static_cast<double>(x[size(r * features + c)]);
+                want[size(j * features + c)] +=
+                    static_cast<double>(p[size(r * cols + j)]) * static_cast<double>(x[size(r * features + c)]);
+            }
+            mean += dots[size(j)];
+        }
+        mean /= static_cast<double>(e - offsets[size(r)]);
+        for (e = offsets[size(r)]; e < offsets[size(r + 1)]; ++e)
+            CHECK_ERROR(
+                std::abs(static_cast<double>(slopes[size(e)]) - 2 * (dots[size(indices[size(e)])] - mean)) / (eps * 16),
+                "a slope");
+        for (std::int64_t c = 0; c < features; ++c) {
+            double sum = 0;
+            for (e = offsets[size(r)]; e < offsets[size(r + 1)]; ++e)
+                sum += static_cast<double>(values[size(e)]) *
+                       static_cast<double>(table[size(indices[size(e)] * features + c)]);
+            CHECK_ERROR(std::abs(static_cast<double>(sums[size(r * features + c)]) - sum) / (eps * 4), "a sum");
+        }
+    }
+    // Turned over in two ranges of columns, and added to what is there.
+    for (const auto& [first, count] : {std::pair{std::int64_t(0), cols / 3}, std::pair{cols / 3, cols - cols / 3}}) {
+        std::vector<std::int64_t> starts(size(count + 1));
+        std::vector<std::int32_t> row;
+        std::vector<T> weights;
+        zerotail::turn_over(
+            lists, 0, rows, first, count, starts.data(),
+            [&, &row = row, &weights = weights](std::int64_t n) { row.resize(size(n)), weights.resize(size(n)); },
+            [&, &row = row, &weights = weights](std::int64_t at, std::int64_t e, std::int64_t r) {
+                row[size(at)] = static_cast<std::int32_t>(r);
+                weights[size(at)] = values[size(e)];
+            });
+        zerotail::combine(type, {starts.data(), row.data()}, weights.data(), {x.data(), features, features},
+                          {turned_sums.data() + first * features, features}, 0, count, true);
+    }
+    for (std::size_t i = 0; i < want.size(); ++i)
+        CHECK_ERROR(std::abs(static_cast<double>(turned_sums[i]) - want[i]) / (eps * 16), "a sum of columns");
+}
+
+template <class T> void check_lists() {
+    for (const char* const* name = zerotail::targets(); *name; ++name) {
+        CHECK(zerotail::use_target(*name));
+        for (const std::int64_t cols : {1, 5, 63, 64, 65, 300, 1025, 5000})
+            for (const std::int64_t features : {1, 7, 16, 61, 128}) check_lists<T>(19, cols, features);
+    }
+    zerotail::use_target(*zerotail::targets());
+}
+
 void check_targets() {
     const char* const* names = zerotail::targets();
     std::vector<std::string> all;
@@ -638,6 +737,8 @@ int main() {
                 }
     }
     zerotail::use_target(*zerotail::targets());
+    check_lists<float>();
+    check_lists<double>();
     check_pool<float>({701, 61, 1});
     check_pool<double>({3, 300, 70});
     if (failures > most_printed) std::printf("... and %lld more\n", static_cast<long long>(failures - most_printed));

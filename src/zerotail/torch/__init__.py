@@ -27,6 +27,7 @@ from .functional import (  # noqa: E402
     threshold,
 )
 from .nn import BinarySparsemaxLoss, Sparsemax, SparsemaxLoss  # noqa: E402
+from .sublinear import linear_sparsemax_loss, weighted_sum  # noqa: E402
 
 _sharding.register_when_imported()
 
@@ -38,10 +39,12 @@ __all__ = [
     "SparsemaxLoss",
     "binary_sparsemax",
     "binary_sparsemax_loss",
+    "linear_sparsemax_loss",
     "onnx_translations",
     "register_attention",
     "sparsemax",
     "sparsemax_attention",
     "sparsemax_loss",
     "threshold",
+    "weighted_sum",
 ]

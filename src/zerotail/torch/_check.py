@@ -398,3 +398,80 @@ def transformers(attention_mask: Tensor | None, options: dict[str, Any]) -> None
 
 def _short(value: Any) -> str:
     return f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)[:80]
+
+
+def linear_loss(input: Any, weight: Any, target: Any, bias: Any, ignore_index: Any, chunk_rows: Any) -> bool:
+    """Whether the target holds labels; else probabilities."""
+    for value, name in ((input, "input"), (weight, "weight"), (target, "target")):
+        tensor(value, name)
+        dense(value, name)
+        same_device(value, name, input)
+    if input.dtype not in FLOATING:
+        raise RuntimeError(f"input must be float32, float64, float16 or bfloat16; got {input.dtype}")
+    if not input.dim():
+        raise RuntimeError("input must have a dimension of features; got shape ()")
+    features = input.shape[-1]
+    if weight.dim() != 2 or weight.shape[1] != features:
+        raise RuntimeError(
+            f"weight must be of shape (C, {features}), as input has {features} features; "
+            f"got shape {tuple(weight.shape)}"
+        )
+    _type_of(weight, "weight", input, "input")
+    classes = weight.shape[0]
+    if bias is not None:
+        tensor(bias, "bias")
+        dense(bias, "bias")
+        same_device(bias, "bias", input)
+        if bias.shape != (classes,):
+            raise RuntimeError(f"bias must be of shape ({classes},); got shape {tuple(bias.shape)}")
+        _type_of(bias, "bias", input, "input")
+    index(ignore_index)
+    size(chunk_rows, "chunk_rows")
+    rows = input.shape[:-1]
+    if target.is_floating_point() and target.shape == (*rows, classes):
+        return False
+    if target.shape != rows:
+        raise ValueError(
+            f"target must be labels of shape {tuple(rows)} or probabilities of shape {(*rows, classes)}; "
+            f"got shape {tuple(target.shape)}"
+        )
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"target must be labels of type int64 or uint8; got {target.dtype}")
+    return True
+
+
+def weighted_sum(scores: Any, values: Any, mask: Any) -> None:
+    for value, name in ((scores, "scores"), (values, "values")):
+        tensor(value, name)
+        dense(value, name)
+        if value.dtype not in FLOATING:
+            raise RuntimeError(f"{name} must be float32, float64, float16 or bfloat16; got {value.dtype}")
+        if not value.dim():
+            raise RuntimeError(f"{name} must have at least one dimension; got shape ()")
+        _on_device(value, name, scores, "scores")
+    _type_of(values, "values", scores, "scores")
+    positions = values.shape[-2] if values.dim() > 1 else values.shape[0]
+    if positions != scores.shape[-1]:
+        raise RuntimeError(
+            f"values must have {scores.shape[-1]} rows, one for each score; got shape {tuple(values.shape)}"
+        )
+    if _together(scores.shape[:-2], values.shape[:-2]) is None:
+        raise RuntimeError(
+            f"values must have leading dimensions that broadcast with those of scores, "
+            f"{tuple(scores.shape[:-2])}; got {tuple(values.shape[:-2])}"
+        )
+    if mask is None:
+        return
+    tensor(mask, "mask")
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean; got {mask.dtype}")
+    _on_device(mask, "mask", scores, "scores")
+    if _together(mask.shape, scores.shape) != scores.shape:
+        raise RuntimeError(
+            f"mask must broadcast to scores of shape {tuple(scores.shape)}; got shape {tuple(mask.shape)}"
+        )
+
+
+def _type_of(value: Tensor, name: str, other: Tensor, other_name: str) -> None:
+    if value.dtype != other.dtype:
+        raise RuntimeError(f"{name} must have the type of {other_name}, {other.dtype}; got {value.dtype}")

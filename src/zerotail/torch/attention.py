@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import _check, _ops, functional
+from . import _check, _ops, _support, functional
 from .nn import _Module
 
 # ---- weights of scores; a row that its mask empties is zeros, and has gradient 0 --------------------------
@@ -94,7 +94,15 @@ def sparsemax_attention(
     """
     query, key, value = _lowered(query, key, value)
     _check.attention(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-    return _dense_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+    def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return _dense_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+    if not dropout_p:
+        output = _support.attention(query, key, value, attn_mask, is_causal, scale, dense)
+        if output is not None:
+            return output
+    return dense(query, key, value)
 
 
 def _dense_attention(

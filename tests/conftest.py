@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from tests import frontends
 
 # Tables of torch's own types and functions; other files skip where what they need is missing.
-collect_ignore_glob = [] if find_spec("torch") else ["test_attention*.py", "test_torch_[gmu]*.py", "test_tra*.py"]
+TORCH = ["test_attention*.py", "test_torch_[gmu]*.py", "test_tra*.py"]
+collect_ignore_glob = [] if find_spec("torch") else TORCH
 
 settings.register_profile(
     "zerotail",

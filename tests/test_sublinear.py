@@ -71,7 +71,10 @@ def dense_attention(mask: Any = None, causal: bool = False, gqa: bool = False) -
 
 
 def is_fused(value: Tensor) -> bool:
-    return type(value.grad_fn).__name__ in ("AttentionBackward", "WeightedSumBackward")
+    node = value.grad_fn
+    while type(node).__name__ in ("ViewBackward0", "ToCopyBackward0"):
+        node = node.next_functions[0][0]
+    return type(node).__name__ in ("AttentionBackward", "WeightedSumBackward")
 
 
 # ---- attention: batch, heads, heads of keys, queries, keys, features, features of values -------------------

@@ -129,8 +129,7 @@ def attention(
         _block(query.shape[-2], key.shape[-2]),
     )
     if _records(query, key, value):
-        output: Tensor = Attention.apply(query, key, value, allowed, settings, dense)
-        return output
+        return _shaped(Attention.apply(query, key, value, allowed, settings, dense), query)
     with _ops.below_autograd():
         output, *_ = _ATTENTION(
             _heads(query), _heads(key), _heads(value), allowed, *settings, ATTENTION_DENSITY
@@ -181,14 +180,14 @@ class Attention(Function):
             )
         ctx.save_for_backward(query, key, value, mask, *kept)
         ctx.settings, ctx.dense = settings, dense
-        return _shaped(output, query)
+        return output
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         query, key, value, mask, *kept = ctx.saved_tensors
         if _is_transformed(v):
-            return *_dense_gradients(ctx.dense, (query, key, value), v), None, None, None
-        q, k, along = _heads(query), _heads(key), _heads(v)
+            return *_dense_gradients(ctx.dense, (query, key, value), _shaped(v, query)), None, None, None
+        q, k, along = _heads(query), _heads(key), _last_dense(v)
         if q.shape[1] != k.shape[1]:  # the rows of a group of heads are one table
             q, along = q.contiguous(), along.contiguous()
         with _ops.below_autograd():
@@ -211,8 +210,7 @@ def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None, dense: Den
     if shared:
         allowed = allowed if mask is None else allowed.flatten(0, 1).unsqueeze(0)
     if _records(scores, values):
-        output: Tensor = WeightedSum.apply(scores, values, allowed, shared, dense)
-        return output
+        return _shaped(WeightedSum.apply(scores, values, allowed, shared, dense), scores)
     with _ops.below_autograd():
         output, *_ = _SUM(_scores(scores, shared), _heads(values), allowed, _rows(scores), ATTENTION_DENSITY)
     return _shaped(output, scores)
@@ -236,16 +234,14 @@ class WeightedSum(Function):
             output, *kept = _SUM(_scores(scores, shared), _heads(values), mask, block, ATTENTION_DENSITY)
         ctx.save_for_backward(scores, values, mask, *kept)
         ctx.block, ctx.shared, ctx.dense = block, shared, dense
-        return _shaped(output, scores)
+        return output
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
         scores, values, mask, *kept = ctx.saved_tensors
         if _is_transformed(v):
-            return *_dense_gradients(ctx.dense, (scores, values), v), None, None, None
-        along = _scores(v, ctx.shared)
-        if ctx.shared:
-            along = along.contiguous()
+            return *_dense_gradients(ctx.dense, (scores, values), _shaped(v, scores)), None, None, None
+        along = v.contiguous() if ctx.shared else _last_dense(v)
         with _ops.below_autograd():
             in_scores, in_values = _SUM_BACKWARD(
                 along, _scores(scores, ctx.shared), _heads(values), mask, *kept, ctx.block

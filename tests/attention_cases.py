@@ -1,4 +1,4 @@
-"""Attention, with its exact value and derivatives, for the table of uses.
+"""Attention and what else works on supports, with exact values and derivatives, for the table of uses.
 
 Around a point the support stays, and attention is smooth in its inputs: on the support that the oracle finds,
 plain code is differentiated as often as is asked for.
@@ -166,6 +166,38 @@ def _multihead() -> Case:
     return attention_case("MultiheadAttention", call, [(2, 1, 4), (2, 3, 2), (2, 3, 3)], scores, average)
 
 
+def _sum() -> Case:
+    drop = blocked(MASK)
+    return attention_case(
+        "weighted_sum, mask",
+        lambda z, v: zt.weighted_sum(z, v, _on(MASK, z)),
+        [(2, 2, 3), (2, 3, 2)],
+        lambda z, v: z + drop,
+        lambda p, z, v: p @ v,
+    )
+
+
+def _linear_loss() -> Case:
+    labels = torch.tensor([1, -100, 0])
+    q = torch.zeros(3, 4, dtype=f64)
+    q[0, 1] = q[2, 0] = 1
+
+    def scores(x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        return x @ W.T + b
+
+    def loss(p: Tensor, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        rows = ((p - q) * scores(x, W, b)).sum(-1) - (p**2).sum(-1) / 2 + 0.5
+        return torch.where(labels >= 0, rows, 0)
+
+    return attention_case(
+        "linear_sparsemax_loss",
+        lambda x, W, b: zt.linear_sparsemax_loss(x, W, _on(labels, x), b, reduction="none"),
+        [(3, 2), (4, 2), (4,)],
+        scores,
+        loss,
+    )
+
+
 def _cases() -> list[Case]:
     drop = blocked(MASK)
     bias = torch.tensor([[0.5, -0.25, 1.0], [0.0, 0.75, -torch.inf]], dtype=f64)
@@ -187,6 +219,8 @@ def _cases() -> list[Case]:
         ),
         _additive(),
         _multihead(),
+        _sum(),
+        _linear_loss(),
     ]
 
 

@@ -6,8 +6,8 @@ of this folder has the minutes.
 What to expect: with the protocol of the authors' code, Emotions equal to the paper in both decimals, and
 Birds for softmax and sparsemax. Birds' logistic cells are ill-conditioned: fits stop at 100 iterations, not
 at an optimum. Scene's file is sorted by class, so contiguous folds do not work; shuffled ones choose the
-paper's parameters, or their neighbours, and the paper's cells are in the range. CAL500's split is unknown; over random splits the paper's cells are within
-the spread.
+paper's parameters, or their neighbours, and the paper's cells are in the range. CAL500's split is unknown;
+over random splits the paper's cells are within the spread.
 
 The protocol of the code: L-BFGS with 10 corrections, at most 100 iterations, factr 100 and pgtol 1e-8, from
 zero for every fit; features standardised once, on the whole training part; examples without labels dropped;

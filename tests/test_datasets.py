@@ -155,6 +155,27 @@ def test_two_that_download_at_once_download_once(server, tmp_path):
     assert listing(tmp_path) == WHOLE
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no lock there")
+@pytest.mark.parametrize("sha256", [SHA, "0" * 64], ids=["whole", "refused"])
+def test_the_part_of_one_that_comes_later_is_left_alone(server, tmp_path, monkeypatch, sha256):
+    """Another process opens its part as soon as ours has its final name, or is thrown away."""
+    part = tmp_path / "set/file.bin.part"
+    leave = _fetch._leave
+
+    def other(*arguments):
+        assert not part.exists()
+        part.touch()
+        leave(*arguments)
+
+    monkeypatch.setattr(_fetch, "_leave", other)
+    if sha256 == SHA:
+        assert _fetch.download(remote(server), tmp_path).read_bytes() == CONTENT
+    else:
+        with pytest.raises(OSError, match="must have the SHA-256"):
+            _fetch.download(remote(server, sha256), tmp_path)
+    assert part.exists()
+
+
 def test_the_bar_counts_every_byte_once(server, tmp_path, monkeypatch):
     """From where a download goes on, to the size of the file."""
 

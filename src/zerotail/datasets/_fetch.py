@@ -115,11 +115,15 @@ def download(file: Remote, folder: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with _alone(part) as opened:
-        if path.is_file():  # another process was faster
+        there = path.is_file()  # another process was faster
+        if not there:
+            _transfer(file, part, opened)
+        if os.name == "nt":  # an open file can be neither moved nor removed there; it has no lock
+            opened.close()
+        if there:
             part.unlink(missing_ok=True)
             _tag(part).unlink(missing_ok=True)
         else:
-            _transfer(file, part, opened)
             found = _digest(part)
             wanted = file.sha256 or _recorded(path)
             if wanted is not None and found != wanted:
@@ -132,10 +136,7 @@ def download(file: Remote, folder: Path) -> Path:
             record = path.with_name(path.name + ".sha256.part")
             record.write_text(f"{found}  {path.name}\n", encoding="ascii")
             record.replace(_record(path))
-            if os.name != "nt":
-                part.replace(path)
-    if part.exists():  # an open file cannot be moved on Windows
-        part.replace(path)
+            part.replace(path)
     verify(path)
     return path
 
@@ -204,11 +205,21 @@ def _alone(part: Path) -> Iterator[IO[bytes]]:
             try:
                 yield file
             finally:
-                file.flush()
-                with contextlib.suppress(FileNotFoundError):
-                    if part.stat().st_size == 0:
-                        part.unlink()
+                _leave(part, file)
             return
+
+
+def _leave(part: Path, file: IO[bytes]) -> None:
+    """Remove the partial file if nothing was written; by now the name may be another process's file."""
+    if file.closed:
+        return
+    file.flush()
+    mine = os.fstat(file.fileno())
+    with contextlib.suppress(FileNotFoundError):
+        if mine.st_size == 0 and os.path.samestat(mine, part.stat()):
+            if os.name == "nt":
+                file.close()
+            part.unlink()
 
 
 def _tag(part: Path) -> Path:

@@ -60,7 +60,8 @@ def number(value: Entry, digits: int = 2) -> str:
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10000 else str(value)
     assert isinstance(value, float)
-    return f"{value:.{digits}f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2e}"
+    small = digits > 0 and 0 < abs(value) < 10.0 ** (1 - digits)  # for as many digits as the rest
+    return f"{value:#.{digits}g}" if small else f"{value:.{digits}f}"
 
 
 def plain(value: Entry, digits: int) -> str:
@@ -84,8 +85,8 @@ def _markup(value: Entry, digits: int) -> str:
     kind = "n far" if value.marked() else "n same" if same else "n"
     delta = "=" if same else f"{difference:+.{value.digits}f}"
     return (
-        f'<td class="{kind}"><b>{text}</b> <span class=paper>{value.paper:.{value.digits}f}</span> '
-        f"<span class=delta>{delta}</span></td>"
+        f'<td class="{kind}"><b>{text}</b> <span class=delta>{delta}</span><br>'
+        f"<span class=paper>{value.paper:.{value.digits}f}</span></td>"
     )
 
 
@@ -123,7 +124,11 @@ class Page:
                 [text.rjust(w) for text, w in zip(row[1:], widths[1:], strict=True)],
             )
             self.lines.append("  ".join([first, *rest]).rstrip())
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+        numeric = [not any(isinstance(row[i], str) for row in table.rows) for i in range(len(table.columns))]
+        head = "".join(
+            f"<th{' class=n' * right}>{html.escape(column)}</th>"
+            for column, right in zip(table.columns, numeric, strict=True)
+        )
         body = "".join(
             f"<tr>{''.join(_markup(value, table.digits) for value in row)}</tr>\n" for row in table.rows
         )
@@ -214,19 +219,19 @@ def versions() -> dict[str, str]:
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; margin: 0 auto;
-       max-width: 68rem; padding: 1.5rem; }
+       max-width: 72rem; padding: 1.5rem; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 3rem; border-top: 1px solid #d7dbe0; padding-top: 1.2rem; }
 nav a { margin-right: 1em; } a { color: #0b5fa5; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; } figcaption { color: #57606a; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
-th, td { padding: .25rem .8rem; border-bottom: 1px solid #e4e7eb; text-align: left; vertical-align: top; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #e4e7eb; text-align: left; vertical-align: top; }
 td.n { text-align: right; white-space: nowrap; }
-th { vertical-align: bottom; } th:not(:first-child) { text-align: right; }
+th { vertical-align: bottom; } th.n { text-align: right; }
 td:first-child { white-space: nowrap; }
-.paper { color: #57606a; } .paper::before { content: "paper "; font-size: 75%; }
-.delta { display: inline-block; min-width: 3.2em; color: #57606a; font-size: 85%; }
+.paper { color: #57606a; font-size: 85%; } .paper::before { content: "paper "; }
+.delta { color: #57606a; font-size: 85%; }
 .far { background: #fff0e0; } .far .delta { color: #a33b00; font-weight: 600; } .same { background: #eaf6ea; }
 .smoke { background: #fff0e0; padding: .4rem .8rem; }
 details { color: #57606a; font-size: 90%; overflow-wrap: anywhere; }

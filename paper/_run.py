@@ -5,7 +5,6 @@ import inspect
 import json
 import os
 import shutil
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -49,14 +48,12 @@ def published(artefact: str) -> dict[str, Any]:
 def write(path: Path, text: str) -> None:
     """The whole file or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load(cell: Cell, cache: Path) -> dict[str, Any] | None:

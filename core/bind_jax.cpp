@@ -13,10 +13,6 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h>
-#endif
-
 #include "sparsemax.hpp"
 
 namespace nb = nanobind;
@@ -27,40 +23,6 @@ namespace {
 
 using In = ffi::AnyBuffer;
 using Out = ffi::Result<ffi::AnyBuffer>;
-
-// XLA's threads take the smallest numbers for zero. The kernels do not: float16 has them where float32 is read as bits.
-#if defined(__x86_64__) || defined(_M_X64)
-class GradualUnderflow {
-public:
-    GradualUnderflow() { _mm_setcsr(found & ~(flush_results | flush_arguments)); }
-    ~GradualUnderflow() { _mm_setcsr(found); }
-    GradualUnderflow(const GradualUnderflow&) = delete;
-    GradualUnderflow& operator=(const GradualUnderflow&) = delete;
-
-private:
-    static constexpr unsigned flush_results = 0x8000, flush_arguments = 0x0040;
-    const unsigned found = _mm_getcsr();
-};
-#elif defined(__aarch64__)
-class GradualUnderflow {
-public:
-    GradualUnderflow() {
-        __asm__ volatile("mrs %0, fpcr" : "=r"(found));
-        __asm__ volatile("msr fpcr, %0" : : "r"(found & ~flush));
-    }
-    ~GradualUnderflow() { __asm__ volatile("msr fpcr, %0" : : "r"(found)); }
-    GradualUnderflow(const GradualUnderflow&) = delete;
-    GradualUnderflow& operator=(const GradualUnderflow&) = delete;
-
-private:
-    static constexpr std::uint64_t flush = 1u << 24 | 1u << 19;
-    std::uint64_t found;
-};
-#else
-struct GradualUnderflow {
-    ~GradualUnderflow() {}
-};
-#endif
 
 // ---- threads --------------------------------------------------------------------------------------------------------
 
@@ -92,11 +54,7 @@ void run_in_pool(void* self, std::int64_t size, std::int64_t grain, Body body, v
     // Four pieces a thread even out what the threads get of their cores; grains stay whole.
     const std::int64_t step = (pieces + 4 * threads - 1) / (4 * threads) * grain;
     const auto work = std::make_shared<Work>(body, context, size, step);
-    for (std::int64_t i = 1; i < threads; ++i)
-        pool.Schedule([work] {
-            const GradualUnderflow here;
-            work->take();
-        });
+    for (std::int64_t i = 1; i < threads; ++i) pool.Schedule([work] { work->take(); });
     work->take();
     while (work->left.load(std::memory_order_acquire) > 0) std::this_thread::yield();
 }
@@ -151,7 +109,6 @@ ffi::Error refused(const char* what) { return ffi::Error::InvalidArgument(what);
 // XLA knows no exceptions.
 template <class F> ffi::Error guarded(F&& work) {
     try {
-        const GradualUnderflow here;
         work();
         return ffi::Error::Success();
     } catch (const std::exception& error) {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "kernels.hpp"
+#include "underflow.hpp"
 
 namespace zerotail {
 namespace {
@@ -62,27 +63,25 @@ const Kernels& kernels() {
 // Below this many numbers a thread is not worth its while.
 constexpr std::int64_t grain_numbers = 1 << 15;
 
+// work(begin, end) on ranges that cover [0, size).
+template <class F> void for_ranges(std::int64_t size, std::int64_t grain, const Parallel& parallel, F work) {
+    parallel.run(
+        parallel.self, size, grain,
+        [](void* at, std::int64_t begin, std::int64_t end) {
+            const GradualUnderflow here;
+            (*static_cast<F*>(at))(begin, end);
+        },
+        &work);
+}
+
 template <class F> void for_rows(const Shape& shape, const Parallel& parallel, F work) {
     const std::int64_t rows = shape.rows();
     if (rows <= 0) return;
     // Whole groups of lanes.
     const std::int64_t grain = (grain_numbers / (shape.cols > 0 ? shape.cols : 1) / 16 + 1) * 16;
     const std::int64_t least = shape.cols >= grain_numbers ? 1 : grain;
-    if (rows <= least) {
-        work(Rows{shape, 0, rows});
-        return;
-    }
-    struct Context {
-        const Shape& shape;
-        F& work;
-    } context{shape, work};
-    parallel.run(
-        parallel.self, rows, least,
-        [](void* at, std::int64_t begin, std::int64_t end) {
-            Context& c = *static_cast<Context*>(at);
-            c.work(Rows{c.shape, begin, end});
-        },
-        &context);
+    const auto range = [&](std::int64_t begin, std::int64_t end) { work(Rows{shape, begin, end}); };
+    for_ranges(rows, least, rows <= least ? sequential() : parallel, range);
 }
 
 // Small memory stays with its thread, large memory goes back.
@@ -165,51 +164,50 @@ void csr_scores(Type type, const Csr& x, const void* weights, const void* bias, 
     if (rows <= 0) return;
     // Every entry of x costs a row of weights.
     const std::int64_t entries = (offset(rows) - offset(0)) / rows + 1;
-    const auto work = [&](std::int64_t begin, std::int64_t end) {
-        run(x, weights, bias, scores, Rows{Shape{rows, cols, 1}, begin, end});
-    };
-    parallel.run(
-        parallel.self, rows, grain_numbers / (entries * (cols > 0 ? cols : 1)) + 1,
-        [](void* at, std::int64_t begin, std::int64_t end) { (*static_cast<decltype(&work)>(at))(begin, end); },
-        const_cast<void*>(static_cast<const void*>(&work)));
+    for_ranges(rows, grain_numbers / (entries * (cols > 0 ? cols : 1)) + 1, parallel,
+               [&](std::int64_t begin, std::int64_t end) {
+                   run(x, weights, bias, scores, Rows{Shape{rows, cols, 1}, begin, end});
+               });
 }
 
 void csr_gradient(Type type, const Csr& x, const void* g, double* gradient, std::int64_t rows, std::int64_t cols,
                   const std::int64_t* bounds, std::int64_t parts, const Parallel& parallel) {
     const auto run = kernels().csr_gradient[static_cast<int>(type)];
-    const auto work = [&](std::int64_t part) {
-        run(x, g, gradient, rows, cols, parts == 1, bounds[part], bounds[part + 1]);
-    };
-    if (parts == 1) return work(0);
-    parallel.run(
-        parallel.self, parts, 1,
-        [](void* at, std::int64_t begin, std::int64_t end) {
-            for (std::int64_t part = begin; part < end; ++part) (*static_cast<decltype(&work)>(at))(part);
-        },
-        const_cast<void*>(static_cast<const void*>(&work)));
+    for_ranges(parts, 1, parts == 1 ? sequential() : parallel, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t part = begin; part < end; ++part)
+            run(x, g, gradient, rows, cols, parts == 1, bounds[part], bounds[part + 1]);
+    });
 }
 
 std::int64_t support(Type type, const void* z, const SupportOut& out, std::int64_t rows, std::int64_t cols) {
+    const GradualUnderflow here;
     return kernels().support[static_cast<int>(type)](z, out, rows, cols);
 }
 
 void above(Type type, const void* z, const void* hi, const void* lo, void* p, std::int64_t rows, std::int64_t cols) {
+    const GradualUnderflow here;
     kernels().above[static_cast<int>(type)](z, hi, lo, p, rows, cols);
 }
 
 void exclude(Type type, void* z, const bool* takes_part, std::int64_t cols) {
+    const GradualUnderflow here;
     kernels().exclude[static_cast<int>(type)](z, takes_part, cols);
 }
 
-void add(Type type, void* z, const void* x, std::int64_t cols) { kernels().add[static_cast<int>(type)](z, x, cols); }
+void add(Type type, void* z, const void* x, std::int64_t cols) {
+    const GradualUnderflow here;
+    kernels().add[static_cast<int>(type)](z, x, cols);
+}
 
 void combine(Type type, const Lists& lists, const void* weights, Table table, TableOut out, std::int64_t begin,
              std::int64_t end, bool add) {
+    const GradualUnderflow here;
     kernels().combine[static_cast<int>(type)](lists, weights, table, out, begin, end, add);
 }
 
 void slopes(Type type, const Lists& lists, Table table, Table x, void* out, double scale, std::int64_t begin,
             std::int64_t end) {
+    const GradualUnderflow here;
     kernels().slopes[static_cast<int>(type)](lists, table, x, out, scale, begin, end);
 }
 

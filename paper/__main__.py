@@ -77,7 +77,7 @@ def rest() -> str:
     return (
         "`python -m paper all` adds figure 3 in full and\n"
         + "".join(f"  {title}\n" for title in quick)
-        + "It takes a quarter of an hour on two cores, and needs the data: `python -m zerotail.datasets fetch\n"
+        + "It takes a quarter of an hour on two cores, and needs data: `python -m zerotail.datasets fetch\n"
         "all` downloads them, or ZEROTAIL_DATA names a folder that has them.\n"
         f"`python -m paper {' '.join(long)}` trains the networks of tables 3 and 4, in about an hour."
     )

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn")
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import load_digits, load_iris, make_multilabel_classification
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import zerotail as zt
@@ -288,6 +288,17 @@ def test_label_sets_may_be_sparse_and_come_back_sparse():
     assert (predicted.toarray() == SparsemaxClassifier().fit(X, Y).predict(X)).all()
 
 
+def test_a_column_of_labels_and_booleans_of_sets_are_read_as_they_are_meant():
+    """As in scikit-learn: a column with a warning."""
+    X, y = data("labels")
+    with pytest.warns(DataConversionWarning, match="1d array was expected"):
+        column = SparsemaxClassifier(alpha=1e-2).fit(X, y[:, None])
+    assert (column.coef_ == SparsemaxClassifier(alpha=1e-2).fit(X, y).coef_).all()
+    X, Y = data("sets")
+    booleans = SparsemaxClassifier(alpha=1e-2).fit(X, Y == 1)
+    assert (booleans.coef_ == SparsemaxClassifier(alpha=1e-2).fit(X, Y).coef_).all()
+
+
 def test_rows_without_labels_are_left_out_or_refused():
     """The paper drops them; so does the default, with a warning."""
     X, Y = data("sets")
@@ -343,6 +354,18 @@ def test_proportions_are_recovered():
         np.testing.assert_allclose(regressor.predict(1e4 * X).sum(axis=1), 1, rtol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_proportions_may_be_less_exact_than_the_features(dtype):
+    """What their sums may miss one by is a matter of their own type; float64 ones must be better."""
+    q = np.random.default_rng(0).dirichlet(np.ones(5), 61).astype(dtype)
+    X, wide = data("labels")[0], q.astype(np.float64)
+    wide /= wide.sum(axis=1, keepdims=True)
+    p = ProportionRegressor(alpha=1e-2).fit(X, q).predict(X)
+    np.testing.assert_allclose(p, ProportionRegressor(alpha=1e-2).fit(X, wide).predict(X), atol=0.01)
+    with pytest.raises(ValueError, match="y must have rows that sum to one"):
+        ProportionRegressor().fit(X, wide * (1 + np.finfo(dtype).eps))
+
+
 def test_targets_that_are_no_proportions_are_refused_or_projected():
     """Which row, what sum."""
     X, q = np.eye(3), np.array([[0.5, 0.5], [0.7, 0.2], [1.0, 0.0]])
@@ -370,6 +393,17 @@ SETS = make_multilabel_classification(40, 5, n_classes=4, allow_unlabeled=False,
         (SparsemaxClassifier(), (np.eye(3), [0.5, 0.2, 0.1]), "Unknown label type"),
         (SparsemaxClassifier(), (np.eye(3), [0, 1]), "inconsistent numbers of samples"),
         (SparsemaxClassifier(), (np.eye(2), [[0, 0], [0, 0]]), "y must have a label in some row"),
+        (
+            SparsemaxClassifier(),
+            (np.eye(3), [[0, 1], [2, 0], [1, 2]]),
+            r"y must be labels of shape \(n,\), or 0 and 1 for label sets; got shape \(3, 2\)",
+        ),
+        (SparsemaxClassifier(), (np.eye(2), [[-1, 1], [1, -1]]), "y must be 0 or 1 for label sets; got -1"),
+        (
+            SparsemaxClassifier(),
+            (np.eye(2), sparse.csr_array([[0, 2], [2, 0]])),
+            "y must be 0 or 1 for label sets; got 2",
+        ),
         (SparsemaxClassifier(threshold=0.5), IRIS, "threshold must be None but for label sets"),
         (SparsemaxClassifier(threshold=0.5), SETS, "threshold must be None but for label sets"),
         (SparsemaxClassifier(class_weight="balanced"), SETS, "class_weight must be None for label sets"),

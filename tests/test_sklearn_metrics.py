@@ -70,6 +70,9 @@ def test_the_sparsemax_loss_is_that_of_the_library():
     assert metrics.sparsemax_loss(Q, z) == pytest.approx(zt.sparsemax_loss(z, Q).mean(), rel=1e-12)
     assert metrics.sparsemax_loss(sets, z) == zt.sparsemax_loss(z, sets / sets.sum(1, keepdims=True)).mean()
     assert metrics.sparsemax_loss(y % 2, z[:, 0]) == zt.binary_sparsemax_loss(z[:, 0], y % 2).mean()
+    # Columns, and floats that are integers, are labels as well.
+    assert metrics.sparsemax_loss(y[:, None] * 1.0, z) == metrics.sparsemax_loss(y, z)
+    assert metrics.sparsemax_loss(y[:, None] % 2, z[:, 0]) == metrics.sparsemax_loss(y % 2, z[:, 0])
 
 
 def test_the_scorers_work_by_name_here_and_in_scikit_learn():
@@ -79,6 +82,7 @@ def test_the_scorers_work_by_name_here_and_in_scikit_learn():
     model = SparsemaxClassifier(alpha=1e-2, max_iter=1000).fit(X, names)
     loss = metrics.get_scorer("neg_sparsemax_loss")(model, X, names)
     assert loss == -zt.sparsemax_loss(model.decision_function(X), y).mean()
+    assert metrics.get_scorer("neg_sparsemax_loss")(model, X, names[:, None]) == loss
     scores = cross_val_score(model, X, names, scoring=metrics.get_scorer("macro_f1"))
     assert scores.min() > 0.8
     search = GridSearchCV(model, {"alpha": [1e-2, 1]}, scoring=metrics.get_scorer("neg_sparsemax_loss"))
@@ -104,3 +108,13 @@ def test_bad_input_is_named_with_what_it_was():
         metrics.jensen_shannon([[0.5, 0.5]], [[1.1, -0.1]])
     with pytest.raises(ValueError, match="y_true must have a label in every row; got none in row 1"):
         metrics.sparsemax_loss([[1, 0], [0, 0]], [[0.0, 1.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match=r"y_true must be labels in \[0, 2\) as integers; got .*0\.9"):
+        metrics.sparsemax_loss([0.0, 0.9], [[0.0, 1.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match=r"y_true must have the shape of scores, \(2,\); got \(2, 2\)"):
+        metrics.sparsemax_loss([[1, 0], [0, 1]], [0.0, 1.0])
+    model = SparsemaxClassifier().fit([[0.0], [1.0], [2.0]], ["a", "c", "e"])
+    for unseen in ("b", "f"):
+        with pytest.raises(
+            ValueError, match=f"y must be labels that the estimator was fitted with; got '{unseen}'"
+        ):
+            metrics.get_scorer("neg_sparsemax_loss")(model, [[0.0], [1.0]], ["a", unseen])

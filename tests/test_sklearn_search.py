@@ -144,6 +144,10 @@ def test_rows_without_labels_are_left_out_of_fits_and_scores():
     want = SparsemaxClassifierCV(alphas=ALPHAS, cv=folds).fit(X, Y)
     assert (model.cv_results_["mean_test_score"] == want.cv_results_["mean_test_score"]).all()
     assert (model.coef_ == want.coef_).all()
+    masks = [tuple(np.isin(np.arange(92), part) for part in fold) for fold in shifted]
+    with pytest.warns(UserWarning, match="left out: 2 of 92"):
+        masked = SparsemaxClassifierCV(alphas=ALPHAS, cv=masks).fit(more_X, more_Y)
+    assert (masked.cv_results_["mean_test_score"] == want.cv_results_["mean_test_score"]).all()
 
 
 @pytest.mark.parametrize("scoring", [None, "neg_jensen_shannon", "neg_sparsemax_loss", "r2"])
@@ -173,6 +177,10 @@ def test_proportions_choose_their_alpha(scoring):
         (SparsemaxClassifierCV(scoring=[]), "scoring must name at least one scorer"),
         (SparsemaxClassifierCV(scoring="no_such"), "no_such"),
         (SparsemaxClassifierCV(cv=[([0, 1], [])]), "cv must leave rows with labels"),
+        (
+            SparsemaxClassifierCV(cv=[(np.arange(89) < 50, np.arange(89) >= 50)]),
+            r"cv must have masks of shape \(90,\), as y has 90 rows; got \(89,\)",
+        ),
         (SparsemaxClassifierCV(class_weight="balanced"), "class_weight must be None for label sets"),
     ],
     ids=lambda x: x[:30] if isinstance(x, str) else "",

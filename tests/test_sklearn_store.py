@@ -178,6 +178,17 @@ def test_a_compressed_file_is_refused(digits, tmp_path):
         SparsemaxClassifier.load(tmp_path / "digits")
 
 
+def test_an_encrypted_file_is_refused(digits, tmp_path):
+    """As any other file that save did not write."""
+    digits.save(tmp_path / "digits")
+    body = bytearray((tmp_path / "digits").read_bytes()[:-64])
+    for signature, flags in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        body[body.index(signature) + flags] |= 1
+    (tmp_path / "digits").write_bytes(body + hashlib.sha256(body).hexdigest().encode())
+    with pytest.raises(ValueError, match=r"path must be a file that save wrote; .*encrypted"):
+        SparsemaxClassifier.load(tmp_path / "digits")
+
+
 def test_a_save_that_fails_leaves_the_old_file(digits, tmp_path, monkeypatch):
     """It is written under another name, which is gone afterwards."""
     path = tmp_path / "digits"

@@ -149,16 +149,42 @@ def sparsemax_loss(y_true: ArrayLike, scores: ArrayLike, *, sample_weight: Any =
     if hasattr(y, "toarray"):
         y = y.toarray()
     check_consistent_length(y, z, sample_weight)
+    if _is_column(y, z):
+        y = y[:, 0]
     if z.ndim == 1:
+        if y.ndim != 1:
+            raise ValueError(f"y_true must have the shape of scores, {z.shape}; got {y.shape}")
         rows = zt.binary_sparsemax_loss(z, y)
     elif y.ndim == 1:
-        rows = zt.sparsemax_loss(z, y.astype(np.int64))
+        rows = zt.sparsemax_loss(z, _integers(y, z.shape[1]))
     else:
         total = y.sum(axis=1, keepdims=True)
         if not (total > 0).all():
             raise ValueError(f"y_true must have a label in every row; got none in row {np.argmin(total)}")
         rows = zt.sparsemax_loss(z, y / total)
     return float(np.average(rows, weights=sample_weight))
+
+
+def _is_column(y: Any, z: Any) -> bool:
+    """Whether y, of shape (n, 1), has one label a row."""
+    return y.ndim == 2 and y.shape[1] == 1 and (z.ndim == 1 or z.shape[1] > 1)
+
+
+def _integers(y: Any, cols: int) -> Any:
+    whole = y == np.floor(y) if y.dtype.kind == "f" else np.full(y.shape, y.dtype.kind in "biu")
+    if not whole.all():
+        raise ValueError(f"y_true must be labels in [0, {cols}) as integers; got {y[~whole][0]!r}")
+    return y.astype(np.int64)
+
+
+def _positions(y: Any, classes: Any) -> Any:
+    """Where each label stands in the classes of an estimator."""
+    known = {label: i for i, label in enumerate(classes.tolist())}
+    labels, rows = np.unique(y, return_inverse=True)
+    for label in labels.tolist():
+        if label not in known:
+            raise ValueError(f"y must be labels that the estimator was fitted with; got {label!r}")
+    return np.array([known[label] for label in labels.tolist()])[rows]
 
 
 def _ratio(part: Any, whole: Any) -> Any:
@@ -177,7 +203,12 @@ def _neg_sparsemax_loss(estimator: Any, X: Any, y: Any, sample_weight: Any = Non
     # scikit-learn's regressors must not have a decision_function.
     classifies = hasattr(estimator, "decision_function")
     scores = estimator.decision_function(X) if classifies else estimator._scores(X)
-    y = y if np.ndim(y) == 2 or hasattr(y, "toarray") else np.searchsorted(estimator.classes_, y)
+    if classifies and not hasattr(y, "toarray"):
+        y = np.asarray(y)
+        if _is_column(y, scores):
+            y = y[:, 0]
+        if y.ndim == 1:
+            y = _positions(y, estimator.classes_)
     return -sparsemax_loss(y, scores, sample_weight=sample_weight)
 
 

@@ -65,7 +65,7 @@ def search(
     scorers, several = _scorers(owner.scoring, default)
     decides = _decides(owner.refit, scorers, several)
     splitter = check_cv(owner.cv, y, classifier=is_classifier(owner))
-    folds = [_counted(fold, targets.labelled) for fold in splitter.split(X, y)]
+    folds = [_counted(fold, targets) for fold in splitter.split(X, y)]
 
     order = np.argsort(alphas, kind="stable")[::-1]
     paths = [order] if owner.warm_start else [order[i : i + 1] for i in range(len(order))]
@@ -195,14 +195,25 @@ def run(jobs: list[Any], n_jobs: int | None, verbose: int, title: str) -> list[A
     return results
 
 
-def _counted(fold: tuple[Any, Any], labelled: Array | None) -> tuple[Array, Array]:
+def _counted(fold: tuple[Any, Any], targets: _targets.Targets) -> tuple[Array, Array]:
     """A fold's rows of training and validation, without those that have no label."""
-    train, held_out = np.asarray(fold[0]), np.asarray(fold[1])
+    train, held_out = (_indices(part, len(targets.values)) for part in fold)
+    labelled = targets.labelled
     if labelled is not None:
         train, held_out = train[np.isin(train, labelled)], held_out[np.isin(held_out, labelled)]
     if not len(train) or not len(held_out):
         raise ValueError("cv must leave rows with labels to train and to validate on; got a part without")
     return train, held_out
+
+
+def _indices(part: Any, rows: int) -> Array:
+    """Rows by their numbers; masks are a choice of theirs."""
+    part = np.asarray(part)
+    if part.dtype != bool:
+        return part
+    if part.shape != (rows,):
+        raise ValueError(f"cv must have masks of shape ({rows},), as y has {rows} rows; got {part.shape}")
+    return np.flatnonzero(part)
 
 
 def _scorers(scoring: Any, default: str) -> tuple[dict[str, Any], bool]:

@@ -62,7 +62,7 @@ class Stored:
             raise ValueError(
                 f"path must be a file that save wrote; got {os.fspath(path)!r}: {error!r}"
             ) from error
-        except (NotImplementedError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        except (RuntimeError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"path must be a file that save wrote; got {os.fspath(path)!r}: {error}"
             ) from error

@@ -42,7 +42,11 @@ def of_classes(y: Array, dtype: Any) -> Targets:
 
 def of_sets(y: Any, dtype: Any, loss: str, on_unlabeled: str) -> Targets:
     """Indicators for the logistic loss, for the others the uniform distribution over the active labels."""
-    active = (y.toarray() if sparse.issparse(y) else y).astype(dtype)
+    given = y.toarray() if sparse.issparse(y) else y
+    wrong = (given != 0) & (given != 1)
+    if wrong.any():
+        raise ValueError(f"y must be 0 or 1 for label sets; got {given[wrong][0]}")
+    active = given.astype(dtype)
     total = active.sum(axis=1, keepdims=True)
     labelled = None
     if not total.all():
@@ -64,17 +68,20 @@ def of_labels_or_sets(y: Any, dtype: Any, loss: str, on_unlabeled: str) -> Targe
     check_classification_targets(y)
     if type_of_target(y, input_name="y") == "multilabel-indicator":
         return of_sets(y, dtype, loss, on_unlabeled)
-    return of_classes(np.ravel(y), dtype)
+    if y.ndim != 1:
+        raise ValueError(f"y must be labels of shape (n,), or 0 and 1 for label sets; got shape {y.shape}")
+    return of_classes(y, dtype)
 
 
 def of_proportions(y: Array, dtype: Any, on_invalid: str) -> Targets:
     """Distributions; what is none is an error, or is moved to the nearest one."""
+    eps = max(np.finfo(t).eps for t in (dtype, y.dtype) if np.dtype(t).kind == "f")
     y = np.ascontiguousarray(y, dtype)
     if on_invalid == "project":
         y = zt.sparsemax(y)
     else:
         total = y.sum(axis=1, dtype=np.float64)
-        wrong = ~(np.abs(total - 1) <= np.finfo(dtype).eps ** 0.5)
+        wrong = ~(np.abs(total - 1) <= eps**0.5)
         negative = (y < 0).any(axis=1)
         if negative.any():
             row = int(np.argmax(negative))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 
 @dataclass
 class Server:
@@ -63,7 +65,10 @@ def serve() -> Iterator[Server]:
     thread.start()
     server.url = f"http://127.0.0.1:{listener.server_address[1]}/"
     try:
-        yield server
+        with pytest.MonkeyPatch.context() as environment:
+            for name in ("no_proxy", "NO_PROXY"):  # a proxy knows no server of this machine
+                environment.setenv(name, "*")
+            yield server
     finally:
         listener.shutdown()
         listener.server_close()

@@ -18,6 +18,8 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("arff")
 
+from scipy.special import factorial
+
 from tests import paper_data
 from tests.server import Server, serve
 from zerotail import datasets
@@ -96,6 +98,15 @@ def test_parts_of_two_versions_are_never_glued_together(server, tmp_path, tags):
         _fetch.download(remote(server, None), tmp_path)
     server.files["file.bin"] = CONTENT[::-1]
     assert _fetch.download(remote(server, None), tmp_path).read_bytes() == CONTENT[::-1]
+
+
+def test_a_break_at_the_same_place_each_time_has_an_end(server, tmp_path):
+    """Where nothing can be continued; the error does not say that anything is kept."""
+    server.tags, server.drops = False, [70_000, 50_000] * 10
+    with pytest.raises(OSError, match=r"file.bin must be reachable; got .*closed after \d+") as told:
+        _fetch.download(remote(server, None), tmp_path)
+    assert "kept" not in str(told.value)
+    assert len(server.requests) == 1 + _fetch.RETRIES
 
 
 def test_a_server_that_knows_no_ranges_is_asked_from_the_start(server, tmp_path):
@@ -527,6 +538,16 @@ def test_the_variants_differ_in_the_shares_of_two_labels():
         mean[variant] = two.max(axis=1).mean()
     assert abs(mean["text"] - 0.75) < 0.01
     assert abs(mean["code"] - np.log(2)) < 0.01
+
+
+@pytest.mark.parametrize(("n_labels", "mean"), [(3, 6.0), (3, 20.0), (3, 1e12), (5, 0.009), (1, 1e-9)])
+def test_numbers_of_labels_that_are_improbable_are_drawn_too(n_labels, mean):
+    """Poisson, given that it is from 1 to `n_labels`; what would be redrawn nearly for ever, directly."""
+    made = datasets.make_documents(20_000, 0, n_labels=n_labels, length=1, mean_labels=mean, random_state=3)
+    shares = np.bincount((made.Y > 0).sum(axis=1), minlength=n_labels + 1)[1:] / 20_000
+    sizes = np.arange(1, n_labels + 1)
+    chances = mean**sizes / factorial(sizes)
+    assert np.abs(shares - chances / chances.sum()).max() < 0.02
 
 
 def test_equal_seeds_draw_equal_documents():

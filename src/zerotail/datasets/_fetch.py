@@ -34,7 +34,7 @@ from typing import IO, Any, cast
 
 Folder = str | os.PathLike[str] | None
 
-RETRIES = 4  # attempts in a row that bring no byte
+RETRIES = 4  # attempts in a row that come no further
 DELAY = 0.5  # seconds before the first of them; doubled each time
 TIMEOUT = 30.0
 _BLOCK = 1 << 18
@@ -227,22 +227,26 @@ def _tag(part: Path) -> Path:
     return part.with_name(part.name + ".tag")
 
 
+def _continues(file: Remote, part: Path) -> bool:
+    """Whether a download can go on: else two versions could be glued together, and nothing would tell."""
+    return file.sha256 is not None or _tag(part).is_file()
+
+
 def _transfer(file: Remote, part: Path, out: IO[bytes]) -> None:
     """Complete the partial file. A connection that breaks is opened again where it broke."""
-    failures, bar = 0, None
+    failures, most, bar = 0, out.seek(0, os.SEEK_END), None
     try:
         while True:
             out.flush()
             start = out.seek(0, os.SEEK_END)
             request = urllib.request.Request(file.url, headers={"User-Agent": "zerotail"})
             tag = _tag(part).read_text(encoding="utf-8") if _tag(part).is_file() else None
-            if start and not tag and file.sha256 is None:
-                start = 0  # two versions could be glued together, and nothing would tell
+            if not _continues(file, part):
+                start = 0
             if start:
                 request.add_header("Range", f"bytes={start}-")
                 if tag:
                     request.add_header("If-Range", tag)
-            before = start
             try:
                 with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
                     start, total = _range(response, start)
@@ -262,21 +266,23 @@ def _transfer(file: Remote, part: Path, out: IO[bytes]) -> None:
                     problem: Exception = EOFError(f"the connection closed after {start} of {total} bytes")
             except urllib.error.HTTPError as error:
                 error.close()
-                if error.code == 416 and before:  # more than there is: begin again
+                if error.code == 416 and start:  # more than there is: begin again
                     out.truncate(0)
                     _tag(part).unlink(missing_ok=True)
                     problem = error
                 elif error.code < 500 and error.code not in {408, 429}:
-                    raise _unreachable(file, error, 0) from error
+                    raise _unreachable(file, error) from error
                 else:
                     problem = error
             except (OSError, http.client.HTTPException) as error:
                 problem = error
             out.flush()
             kept = out.seek(0, os.SEEK_END)
-            failures = 0 if kept > before else failures + 1
+            # What is read again is no progress: a break at the same place each time must have an end.
+            failures = 0 if kept > most else failures + 1
+            most = max(most, kept)
             if failures >= RETRIES:
-                raise _unreachable(file, problem, kept) from problem
+                raise _unreachable(file, problem, kept if _continues(file, part) else 0) from problem
             time.sleep(DELAY * 2**failures if failures else 0)
     finally:
         if bar is not None:
@@ -305,7 +311,7 @@ def _keep_tag(part: Path, response: Any) -> None:
         _tag(part).unlink(missing_ok=True)
 
 
-def _unreachable(file: Remote, error: Exception, kept: int) -> OSError:
+def _unreachable(file: Remote, error: Exception, kept: int = 0) -> OSError:
     again = f" ({kept} bytes are kept; the next call goes on from there)" if kept else ""
     return OSError(
         f"{file.url} must be reachable; got {error}{again}. A folder that holds {file.path} can be named "

@@ -91,9 +91,7 @@ def make_documents(
     words = rng.uniform(size=(n_labels, vocabulary))
     words /= words.sum(axis=1, keepdims=True)
 
-    count = rng.poisson(mean_labels, rows)
-    while (redraw := (count == 0) | (count > n_labels)).any():
-        count[redraw] = rng.poisson(mean_labels, int(redraw.sum()))
+    count = _label_counts(rng, mean_labels, n_labels, rows)
     # The largest of log prior + Gumbel noise are draws without repetition.
     order = np.argsort(-(np.log(priors) + rng.gumbel(size=(rows, n_labels))), axis=1)
     rank = np.argsort(order, axis=1)
@@ -124,3 +122,17 @@ def make_documents(
             f"{mixture} mixtures, {variant} variant; {n_train} for training, {n_test} for testing."
         ),
     )
+
+
+def _label_counts(rng: np.random.Generator, mean: float, most: int, rows: int) -> Any:
+    """Poisson numbers from 1 to `most`."""
+    sizes = np.arange(1, most + 1)
+    logs = sizes * np.log(mean) - np.cumsum(np.log(sizes))  # of the chances, times e^mean
+    chances = np.exp(logs - logs.max())
+    accepted = np.log(chances.sum()) + logs.max() - mean
+    if accepted < np.log(0.01):  # redrawing would take long, or for ever
+        return rng.choice(sizes, rows, p=chances / chances.sum())
+    count = rng.poisson(mean, rows)
+    while (redraw := (count == 0) | (count > most)).any():
+        count[redraw] = rng.poisson(mean, int(redraw.sum()))
+    return count

@@ -366,6 +366,15 @@ def test_additive_attention_is_eqs_33_to_35(weighting):
             assert not any(g.any() for g in grads)
 
 
+def test_a_mask_of_one_number_is_for_all_keys():
+    """It broadcasts, whatever it has of dimensions."""
+    layer, query, keys = zt.AdditiveAttention(3), torch.randn(2, 3), torch.randn(2, 4, 3)
+    for take in (True, False):
+        for mask in (torch.tensor(take), torch.tensor([take])):
+            for x, y in zip(layer(query, keys, mask), layer(query, keys), strict=True):
+                assert torch.equal(x, y if take else torch.zeros_like(y))
+
+
 ADDITIVE = {
     "a mask of another length": (
         lambda: zt.AdditiveAttention(3)(torch.zeros(2, 3), torch.zeros(2, 4, 3), torch.ones(2, 5) > 0),
@@ -453,6 +462,22 @@ def test_with_softmax_it_is_torchs_layer(flags, other):
             # Without weights, torch lets the hint hide the added keys; the mask itself does not say so.
             right = theirs(x, x, x, attn_mask=mask, need_weights=need)
             torch.testing.assert_close(got, right, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(0, 5), (3, 0), (0, 0)])
+def test_without_queries_or_keys_it_is_torchs_layer_too(rows, cols):
+    """With masks of either shape; and groups of heads that share keys."""
+    theirs = nn.MultiheadAttention(4, 2, batch_first=True)
+    nn.init.normal_(theirs.out_proj.bias)
+    ours = zt.MultiheadAttention(4, 2, batch_first=True, weighting="softmax")
+    ours.load_state_dict(theirs.state_dict())
+    query, key = torch.randn(3, rows, 4), torch.randn(3, cols, 4)
+    for shape in ((rows, cols), (6, rows, cols)):
+        call = {"key_padding_mask": torch.zeros(3, cols).bool(), "attn_mask": torch.zeros(shape).bool()}
+        torch.testing.assert_close(ours(query, key, key, **call), theirs(query, key, key, **call))
+    wide, key = torch.randn(2, 6, rows, 4), torch.randn(2, 3, cols, 4)
+    shared = zt.sparsemax_attention(wide, key, key, dropout_p=0.5, enable_gqa=True)
+    assert torch.equal(shared, torch.zeros(2, 6, rows, 4))
 
 
 @pytest.mark.parametrize("need", [True, False])

@@ -268,17 +268,17 @@ def test_other_types_promote_as_in_cross_entropy():
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_the_binary_loss_is_the_loss_of_two_scores(reduction):
-    """Eq. 23 is Eq. 26 of (t, 0) and (y, 1 - y); the gradient is p - y at the kinks as well."""
+    """Eq. 23 is Eq. 26 of (t, 0) and (y, 1 - y), in y too; the gradient is p - y at the kinks as well."""
     t = torch.tensor([-3.0, -1.0, -0.4, 0.0, 0.7, 1.0, 2.5], dtype=torch.float64)
     for y in (torch.zeros(7), torch.ones(7), torch.linspace(0, 1, 7)):
-        y = y.double()
+        y = y.double().requires_grad_()
         pairs, q = torch.stack([t, 0 * t], 1), torch.stack([y, 1 - y], 1)
         x = t.clone().requires_grad_()
         value = zt.binary_sparsemax_loss(x, y, reduction=reduction)
-        torch.testing.assert_close(
-            value, zt.sparsemax_loss(pairs, q, reduction=reduction), rtol=1e-14, atol=1e-16
-        )
-        (gradient,) = torch.autograd.grad(value.sum(), x)
+        right = zt.sparsemax_loss(pairs, q, reduction=reduction)
+        torch.testing.assert_close(value, right, rtol=1e-14, atol=1e-16)
+        gradient, in_y = torch.autograd.grad(value.sum(), (x, y))
+        torch.testing.assert_close(in_y, torch.autograd.grad(right.sum(), y)[0], rtol=1e-14, atol=1e-16)
         expected = (zt.binary_sparsemax(t) - y) / (7 if reduction == "mean" else 1)
         torch.testing.assert_close(gradient, expected, rtol=1e-14, atol=1e-16)
 
@@ -286,11 +286,14 @@ def test_the_binary_loss_is_the_loss_of_two_scores(reduction):
 def test_an_infinite_score_decides_two_classes():
     """It costs nothing if the target is on its side, else it is infinite; no NaN in value or gradient."""
     t = torch.tensor([torch.inf, -torch.inf, torch.inf, -torch.inf], requires_grad=True)
-    y = torch.tensor([1.0, 0.0, 0.5, 1.0])
+    y = torch.tensor([1.0, 0.0, 0.5, 1.0], requires_grad=True)
     value = zt.binary_sparsemax_loss(t, y, reduction="none")
     assert value.tolist() == [0, 0, torch.inf, torch.inf]
-    (gradient,) = torch.autograd.grad(value, t, torch.ones(4))
+    gradient, in_y = torch.autograd.grad(value, (t, y), torch.ones(4), create_graph=True)
     assert gradient.tolist() == [0, 0, 0.5, -1]
+    assert in_y.tolist() == [0, 0, -torch.inf, torch.inf]
+    (second,) = torch.autograd.grad(in_y[:2].sum(), y)
+    assert second.tolist() == [2, 2, 0, 0]
     assert zt.binary_sparsemax(t).tolist() == [1, 0, 1, 0]
     assert zt.binary_sparsemax(torch.tensor(torch.nan)).isnan()
     (slope,) = torch.autograd.grad(zt.binary_sparsemax(t).sum(), t)

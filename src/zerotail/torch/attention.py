@@ -80,7 +80,8 @@ def sparsemax_attention(
     Notes
     -----
     A key that no query may see is never read, and neither is its value. Of others, a value that is NaN
-    reaches all queries of its sequence: 0 times NaN is NaN, as in `F.scaled_dot_product_attention`.
+    reaches the queries that select it; where attention is computed with all weights (dropout, transforms,
+    compilers, other devices), it reaches all queries of its sequence, as 0 times NaN is NaN.
 
     Examples
     --------
@@ -133,6 +134,7 @@ def attend(
     dtype, wide = query.dtype, _ops.compute(query.dtype)
     if scale is None:
         scale = max(query.shape[-1], 1) ** -0.5
+    keys = key.shape[-2]
     if is_causal:
         # What lies behind the last query is seen by none.
         key, value = key[..., : query.shape[-2], :], value[..., : query.shape[-2], :]
@@ -151,6 +153,8 @@ def attend(
         if dropout_p:
             p = torch.dropout(p, dropout_p, True)
         output = _matmul(p, value)
+    if is_causal and keys > p.shape[-1]:
+        p = nn.functional.pad(p, (0, keys - p.shape[-1]))
     return output.to(dtype), p.to(dtype)
 
 
@@ -164,11 +168,11 @@ def _seen(x: Tensor, mask: Tensor, query: Tensor) -> Tensor:
 
 def _matmul(x: Tensor, y: Tensor) -> Tensor:
     """x @ y, where heads of x may share one of y: those of a group go one after another into one product."""
-    if x.dim() < 3 or y.dim() < 3 or x.shape[-3] <= y.shape[-3]:
+    if x.dim() < 3 or y.dim() < 3 or x.shape[-3] <= y.shape[-3] or not y.shape[-3]:
         return x @ y
-    rows = x.shape[-2]
-    x = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
-    return (x @ y).unflatten(-2, (-1, rows)).flatten(-4, -3)
+    group, rows = x.shape[-3] // y.shape[-3], x.shape[-2]
+    x = x.unflatten(-3, (y.shape[-3], group)).flatten(-3, -2)
+    return (x @ y).unflatten(-2, (group, rows)).flatten(-4, -3)
 
 
 def _lowered(*xs: Tensor) -> tuple[Tensor, ...]:
@@ -330,7 +334,8 @@ def _takes_part(
     if key_padding_mask is not None:
         masks.append(key_padding_mask.view(batch, 1, 1, cols))
     if attn_mask is not None:
-        masks.append(attn_mask.view(-1, 1 if attn_mask.dim() == 2 else heads, rows, cols))
+        own = (1, 1) if attn_mask.dim() == 2 else (batch, heads)
+        masks.append(attn_mask.view(*own, rows, cols))
     if not masks:
         return None
     if all(mask.dtype == torch.bool for mask in masks):
@@ -418,6 +423,7 @@ class AdditiveAttention(_Module):
         if one:
             query = query.unsqueeze(-2)
         if mask is not None:
+            mask = mask.expand(keys.shape[:-1])
             keys = torch.where(mask.unsqueeze(-1), keys, 0)
             mask = mask.unsqueeze(-2)
         hidden = self.key_proj(keys).unsqueeze(-3) + self.query_proj(query).unsqueeze(-2)

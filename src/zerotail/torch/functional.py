@@ -327,11 +327,10 @@ def binary_sparsemax_loss(input: Tensor, target: Tensor, *, reduction: str = "me
         dtype = torch.promote_types(dtype, torch.float32)
     t = input.to(_ops.compute(dtype))
     y = target.to(t.dtype)
-    # Three pieces; each sees only scores of its own, so that no infinity meets a zero.
-    middle = (binary_sparsemax(t.clamp(-1, 1)) - y) ** 2
-    right = (1 - y) ** 2 + torch.where(y < 1, (1 - y) * (torch.where(y < 1, t, 1) - 1), 0)
-    left = y**2 + torch.where(y > 0, y * (-1 - torch.where(y > 0, t, -1)), 0)
-    rows = torch.where(t >= 1, right, torch.where(t <= -1, left, middle))
+    # The linear terms are 0 where t is in [-1, 1]. No infinity meets a zero, in derivatives neither.
+    over = torch.where((y < 1) | (t < torch.inf), t.clamp(min=1) - 1, 0)
+    under = torch.where((y > 0) | (t > -torch.inf), -1 - t.clamp(max=-1), 0)
+    rows = (binary_sparsemax(t) - y) ** 2 + ((1 - y) * over + y * under)
     if reduction == "none":
         return rows.to(dtype)
     total = rows.sum()

@@ -86,6 +86,16 @@ def test_a_label_out_of_range_gives_nan_and_any_integer_is_a_label(dtype):
             np.testing.assert_array_equal(value[::2], good[::2])
 
 
+@pytest.mark.parametrize("bad", [2**32, -(2**32) + 1, 2**40 + 4, 2**64 - 1, 5, -1])
+def test_a_label_of_64_bits_that_jax_would_cut_to_32_is_out_of_range(bad):
+    """An array of NumPy, or a number: what is in range afterwards is another label."""
+    labels = np.array([1, bad, 4], np.uint64 if bad >= 2**63 else np.int64)
+    value = zt.sparsemax_loss(X[0], labels)
+    np.testing.assert_array_equal(np.isnan(value), [False, True, False])
+    np.testing.assert_array_equal(value[::2], zt.sparsemax_loss(X[0], jnp.array([1, 0, 4]))[::2])
+    assert np.isnan(zt.sparsemax_loss(X[0, 0], labels[1]))
+
+
 def test_the_type_of_a_loss_is_that_of_scores_and_distribution_together():
     """As optax's: bfloat16 scores and a float32 target give float32."""
     q = np.asarray(jax.nn.softmax(X))

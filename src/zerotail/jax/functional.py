@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -131,7 +132,19 @@ def sparsemax_loss(
     wanted = _check.target(target, shape, axes)
     if jnp.issubdtype(wanted, jnp.floating):
         dtype = jnp.promote_types(dtype, wanted)
+    else:
+        target = _narrowed(target, math.prod(shape[i] for i in axes))
     return _loss(scores, target, where, axes=axes, dtype=dtype)
+
+
+def _narrowed(labels: ArrayLike, classes: int) -> ArrayLike:
+    """Labels of the host, such that none comes into range where JAX cuts them to 32 bits."""
+    if isinstance(labels, jax.Array):
+        return labels
+    labels = np.asarray(labels)
+    if labels.dtype.itemsize < 8:
+        return labels
+    return np.clip(labels, 0 if labels.dtype.kind == "u" else -1, classes).astype(np.int64)
 
 
 def _joined(x: Array, axes: tuple[int, ...]) -> tuple[Array, int]:
@@ -187,7 +200,7 @@ def _loss(scores: Any, target: Any, where: Any, *, axes: tuple[int, ...], dtype:
     z, axis = _joined(z, axes)
     target = jnp.asarray(target)
     if jnp.issubdtype(target.dtype, jnp.integer):
-        # A label that does not fit becomes one that is out of range as well.
+        # An unsigned label that does not fit becomes negative: out of range as well.
         labels = target.astype(jnp.int64 if target.dtype.itemsize == 8 else jnp.int32)
         value = _ops.loss(z, labels, axis)
     else:

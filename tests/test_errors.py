@@ -300,6 +300,11 @@ ROWS: dict[str, Row] = {
     ),
     "no threads": (lambda zt: zt.set_num_threads(0), ValueError, "n must be at least 1.*0"),
     "fewer than no threads": (lambda zt: zt.set_num_threads(-1), ValueError, "n must be at least 1.*-1"),
+    "more threads than the environment may ask for": (
+        lambda zt: zt.set_num_threads(1025),
+        ValueError,
+        "n must be at least 1 and at most 1024; got 1025",
+    ),
     "half a thread": (lambda zt: zt.set_num_threads(0.5), TypeError, "n must be an integer; got 0.5"),
     "threads in words": (lambda zt: zt.set_num_threads("2"), TypeError, "n must be an integer; got '2'"),
 }

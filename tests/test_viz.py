@@ -91,8 +91,17 @@ def test_the_figure_has_a_cell_for_each_weight_and_leaves_zeros_blank(queries, t
     assert (colours[..., 3] == (weights > 0)).all()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c"]
     assert [label.get_text() for label in axes.get_yticklabels()] == (queries or [""])
+    view = viz.attention(["$5", "a$b$c", "$\\frac$"], weights[0], None)
+    view.figure().savefig(tmp_path / "dollars.png")
+    assert not any(label.get_parse_math() for label in view.figure().axes[0].get_xticklabels())
     mine = Figure()
     assert view.figure(mine.subplots()) is mine
+
+
+def test_words_may_come_from_any_iterable():
+    """They are read once."""
+    view = viz.attention((word for word in "abc"), [[1, 0, 0], [0, 1, 0]], iter(["x", "y"]))
+    assert (view.tokens, view.queries) == (("a", "b", "c"), ("x", "y"))
 
 
 def test_weights_may_be_tensors():
@@ -122,6 +131,7 @@ def test_weights_may_be_tensors():
             TypeError,
             "tokens must be a sequence of strings; got 3 in it",
         ),
+        (lambda: viz.attention(3, [1]), TypeError, "tokens must be a sequence of strings; got int"),
         (
             lambda: viz.attention(["a"], [1, 0]),
             ValueError,

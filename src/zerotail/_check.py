@@ -181,8 +181,8 @@ def threads(value: Any) -> int:
         count = operator.index(value)
     except TypeError:
         raise TypeError(f"n must be an integer; got {value!r}") from None
-    if not 1 <= count < 2**31:
-        raise ValueError(f"n must be at least 1 and less than 2**31; got {count}")
+    if not 1 <= count <= 1024:  # as core/pool.cpp caps what the environment asks for
+        raise ValueError(f"n must be at least 1 and at most 1024; got {count}")
     return count
 
 
@@ -194,12 +194,18 @@ def extra(module: str, name: str, user: str) -> Any:
         raise ImportError(f'{user} needs {module}: pip install "zerotail[{name}]"') from error
 
 
-def tokens(value: Any, name: str) -> None:
+def tokens(value: Any, name: str) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"{name} must be a sequence of strings; got one string, {value[:40]!r}")
-    for token in value:
-        if not isinstance(token, str):
-            raise TypeError(f"{name} must be a sequence of strings; got {token!r} in it")
+    try:
+        iterator = iter(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a sequence of strings; got {type(value).__name__}") from None
+    words = tuple(iterator)
+    for word in words:
+        if not isinstance(word, str):
+            raise TypeError(f"{name} must be a sequence of strings; got {word!r} in it")
+    return words
 
 
 def attention_weights(value: Any, cols: int) -> NDArray[Any]:

@@ -394,7 +394,7 @@ def binary_sparsemax_loss(scores: ArrayLike, target: ArrayLike, /) -> Any:
 
 
 def set_num_threads(n: int, /) -> None:
-    """Set how many threads the NumPy functions may use, at least 1.
+    """Set how many threads the NumPy functions may use, from 1 to 1024.
 
     The default is ZEROTAIL_NUM_THREADS, else OMP_NUM_THREADS, else the cores that the process may use.
     Results do not depend on it.

@@ -93,9 +93,11 @@ class Attention:
         shades = matplotlib.colors.LinearSegmentedColormap.from_list("", [_shade(0), _shade(1)])
         image = ax.imshow(np.ma.masked_equal(rows, 0), cmap=shades, vmin=0, vmax=rows.max(initial=0) or 1)
         ax.set_aspect("auto")
-        ax.set_xticks(range(rows.shape[1]), self.tokens, rotation=45, ha="right", rotation_mode="anchor")
+        slanted: dict[str, typing.Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        # A dollar is a dollar: no mathematics.
+        ax.set_xticks(range(rows.shape[1]), self.tokens, parse_math=False, **slanted)
         names = self.queries or (("",) if self.weights.ndim == 1 else tuple(map(str, range(len(rows)))))
-        ax.set_yticks(range(len(rows)), names)
+        ax.set_yticks(range(len(rows)), names, parse_math=False)
         ax.set_xticks(np.arange(rows.shape[1] + 1) - 0.5, minor=True)
         ax.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
         ax.grid(which="minor", color="0.85", linewidth=0.8)
@@ -113,18 +115,18 @@ def _word(token: str, strength: float, weight: float) -> str:
 
 
 def attention(
-    tokens: abc.Sequence[str], weights: typing.Any, queries: abc.Sequence[str] | None = None
+    tokens: abc.Iterable[str], weights: typing.Any, queries: abc.Iterable[str] | None = None
 ) -> Attention:
     """Show which tokens attention selects: those of weight zero unmarked, the others shaded by weight.
 
     Parameters
     ----------
-    tokens : sequence of str
+    tokens : iterable of str
         The words, of one sequence.
     weights : array_like or tensor
         Nonnegative: a weight for each token, or a matrix with a row for each query. A tensor may need a
         gradient, and lie on any device.
-    queries : sequence of str, optional
+    queries : iterable of str, optional
         The words that attend, one for each row of a matrix; its number by default.
 
     Returns
@@ -138,9 +140,9 @@ def attention(
     >>> view.html()[:13]
     '<p>a <span st'
     """
-    array = _check.attention_weights(weights, len(tokens))
-    _check.tokens(tokens, "tokens")
-    if queries is not None:
-        _check.tokens(queries, "queries")
-        _check.queries(queries, array.shape)
-    return Attention(tuple(tokens), array, None if queries is None else tuple(queries))
+    words = _check.tokens(tokens, "tokens")
+    array = _check.attention_weights(weights, len(words))
+    names = None if queries is None else _check.tokens(queries, "queries")
+    if names is not None:
+        _check.queries(names, array.shape)
+    return Attention(words, array, names)

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "kernels.hpp"
@@ -63,15 +64,26 @@ const Kernels& kernels() {
 // Below this many numbers a thread is not worth its while.
 constexpr std::int64_t grain_numbers = 1 << 15;
 
-// work(begin, end) on ranges that cover [0, size).
-template <class F> void for_ranges(std::int64_t size, std::int64_t grain, const Parallel& parallel, F work) {
+// work(begin, end) on ranges that cover [0, size). What one throws is thrown here, when all are done.
+template <class F> void for_ranges(std::int64_t size, std::int64_t grain, const Parallel& parallel, const F& work) {
+    struct Context {
+        const F& work;
+        std::atomic<bool> failed{false};
+        std::exception_ptr error;
+    } context{work};
     parallel.run(
         parallel.self, size, grain,
-        [](void* at, std::int64_t begin, std::int64_t end) {
+        [](void* at, std::int64_t begin, std::int64_t end) noexcept {
+            Context& c = *static_cast<Context*>(at);
             const GradualUnderflow here;
-            (*static_cast<F*>(at))(begin, end);
+            try {
+                c.work(begin, end);
+            } catch (...) {
+                if (!c.failed.exchange(true)) c.error = std::current_exception();
+            }
         },
-        &work);
+        &context);
+    if (context.error) std::rethrow_exception(context.error);
 }
 
 template <class F> void for_rows(const Shape& shape, const Parallel& parallel, F work) {

@@ -6,10 +6,10 @@
 namespace zerotail {
 
 // Work on rows [begin, end).
-using Body = void (*)(void* context, std::int64_t begin, std::int64_t end);
+using Body = void (*)(void* context, std::int64_t begin, std::int64_t end) noexcept;
 
 // Calls body on disjoint ranges that cover [0, size), each of at least `grain` rows but for the last; returns when all
-// are done. Body never throws.
+// are done.
 struct Parallel {
     void (*run)(void* self, std::int64_t size, std::int64_t grain, Body body, void* context);
     void* self;

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 
 #if defined(__linux__)
@@ -141,10 +141,11 @@ private:
     };
 
     bool start() {
+        const std::size_t before = crew.size();
         try {
             std::thread([this, &self = crew.emplace_back()] { serve(self); }).detach();
-        } catch (const std::system_error&) {
-            crew.pop_back();
+        } catch (const std::exception&) {
+            crew.resize(before);
             return false;  // fewer threads, the same result
         }
         return true;

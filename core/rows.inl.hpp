@@ -175,6 +175,21 @@ template <class T> BoundLanes<T> bound(const Vec<T>* z, int count) {
     return {m, t - splat(T(4 * Lanes<T>::W) * epsilon<T>)};
 }
 
+// A probability that may be all of its row's: it is, if the largest score leads the second by 1.
+template <class T> constexpr T nearly_one = T(1) - 4 * epsilon<T>;
+
+// (top - second) - 1, whose sign is exact. NaN where there is no second.
+template <class X> X lead(X top, X second, X one) {
+    const X d = top - second, part = d - top, rest = (top - (d - part)) - (second + part);
+    return (d - one) + rest;
+}
+
+// tau where the support is the largest score alone: minus_lo is such that (top - hi) + minus_lo is 1, and not its neighbour.
+template <class T> Tau<T> tau_of_one(T top) {
+    const T hi = top - 1;
+    return {hi, 1 - (top - hi)};
+}
+
 // tau of W rows, whose candidates are the lanes of z[0..count), count a multiple of four, -inf where a row has fewer.
 template <class T> TauLanes<T> solve_lanes(const Vec<T>* z, int count, const BoundLanes<T>& from) {
     const Vec<T> zero = splat(T(0)), inf = splat(infinity<T>);
@@ -182,6 +197,7 @@ template <class T> TauLanes<T> solve_lanes(const Vec<T>* z, int count, const Bou
     tau.hi = from.max + from.below;
     tau.minus_lo = zero - ((from.max - tau.hi) + from.below);
     Mask<T> moving = gt(inf, zero);
+    Vec<T> support = zero;  // its size: what the last step summed
     while (any(moving)) {
         Sum<T> sum;
         Count<T> size[2];
@@ -196,7 +212,8 @@ template <class T> TauLanes<T> solve_lanes(const Vec<T>* z, int count, const Bou
             }
             sum.add(above);
         }
-        const auto step = newton(sum, size[0].value() + size[1].value());
+        support = select(moving, size[0].value() + size[1].value(), support);
+        const auto step = newton(sum, support);
         const TauLanes<T> next = moved(tau, step);
         tau.hi = select(moving, next.hi, tau.hi);
         tau.minus_lo = select(moving, next.minus_lo, tau.minus_lo);
@@ -205,6 +222,17 @@ template <class T> TauLanes<T> solve_lanes(const Vec<T>* z, int count, const Bou
         moving =
             both(moving, either(either(not_le(by, least[0]), not_le(by, least[1])), not_le(sum.value(), splat(T(2)))));
     }
+    const Vec<T> one = splat(T(1)), top = from.max;
+    const Mask<T> close = both(gt(support, one), gt(tau.above(top), splat(nearly_one<T>)));
+    if (any(close)) {
+        Vec<T> second = zero - inf;
+        for (int j = 0; j < count; ++j) second = max(select(gt(top, z[j]), z[j], second), second);
+        const Vec<T> size = select(gt(zero, lead(top, second, one)), support, one);
+        support = select(close, size, support);
+    }
+    const Mask<T> several = gt(support, one);
+    tau.hi = select(several, tau.hi, top - one);
+    tau.minus_lo = select(several, tau.minus_lo, one - (top - tau.hi));
     const Mask<T> finite = both(gt(inf, from.max), gt(from.max, zero - inf));
     Mask<T> nan = gt(zero, zero);
     for (int j = 0; j < count; j += 2) nan = either(nan, unordered(z[j], z[j + 1]));
@@ -267,6 +295,14 @@ template <class T> Tau<T> solve_row(T* z, std::int32_t* index, std::int64_t& n, 
         if (kept == before) return tau;
         before = kept;
     }
+}
+
+// tau of n candidates whose largest is `top`, after solve_row.
+template <class T> Tau<T> settled(const T* z, std::int64_t n, T top, Tau<T> tau) {
+    if (!((top - tau.hi) + tau.minus_lo > nearly_one<T>)) return tau;
+    T second = -infinity<T>;
+    for (std::int64_t i = 0; i < n; ++i) second = z[i] < top && z[i] > second ? z[i] : second;
+    return lead(top, second, T(1)) < 0 ? tau : tau_of_one(top);
 }
 
 // Solves W rows of at most block_cols columns at a time.
@@ -361,7 +397,8 @@ private:
         Mask<T> nan = gt(splat(T(0)), splat(T(0)));
         for (std::int64_t j = 0; j < n; j += W) nan = either(nan, unordered(load(z + j), load(z + j)));
         if (any(nan)) return no_tau<T>;
-        return solve_row<T>(z, nullptr, n, below_top(top, below));
+        const Tau<T> tau = solve_row<T>(z, nullptr, n, below_top(top, below));
+        return settled(z, n, top, tau);
     }
 };
 
@@ -430,7 +467,11 @@ template <class S> struct LongSolver {
         collect(row, at, count);
     }
 
-    Tau<T> solve() { return nan || n == 0 ? no_tau<T> : settle(); }
+    Tau<T> solve() {
+        if (nan || n == 0) return no_tau<T>;
+        const Tau<T> tau = settle();
+        return settled(z, n, top, tau);
+    }
 
 private:
     static Vec<T> some(const S* p, std::int64_t n) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,30 @@ def test_a_single_score_has_value_one_and_no_gradient(frontend):
     np.testing.assert_array_equal(frontend.sparsemax(z).astype(float), 1)
     np.testing.assert_array_equal(frontend.jvp(z, frontend.array(np.full((4, 1), 3.0))).astype(float), 0)
     np.testing.assert_array_equal(frontend.loss(z, np.zeros(4, dtype=np.int64)).astype(float), 0)
+
+
+@pytest.mark.parametrize("cols", [1, 2, 16, 37, 100, 257, 600, 5000])
+def test_a_score_that_leads_all_others_by_one_takes_everything(frontend, cols):
+    """Exactly: the value is 1 and 0, its loss and gradient are 0. By far, by little, and by not one bit more than 1."""
+    if frontend.compiles and cols not in {1, 37, 600}:
+        pytest.skip("each shape is compiled: a part of them")
+    rng, rows = np.random.default_rng(cols), 300
+    top = frontend.array(rng.normal(0, rng.choice([0.3, 1, 3, 100], rows))).astype(float)
+    lead = 1 + np.abs(rng.normal(0, rng.choice([0, 1e-7, 1e-3, 1], (rows, 1)), (rows, cols)))
+    z = frontend.array(top[:, None] - lead)
+    label = rng.integers(0, cols, rows)
+    z[np.arange(rows), label] = frontend.array(top)
+    others = np.where(np.arange(cols) == label[:, None], OFF, z.astype(float)).max(axis=1, initial=OFF)
+    leads = np.array(
+        [b == OFF or Fraction(a) - Fraction(b) >= 1 for a, b in zip(top.tolist(), others.tolist(), strict=True)]
+    )
+    assert leads.sum() > rows / 4
+    z, label = z[leads], label[leads]
+    for values, axis in ((z, -1), (np.ascontiguousarray(z.T), 0)):
+        expected = np.moveaxis(np.eye(cols)[label], -1, axis)
+        np.testing.assert_array_equal(frontend.sparsemax(values, axis=axis).astype(float), expected)
+    np.testing.assert_array_equal(frontend.loss(z, label).astype(float), 0)
+    np.testing.assert_array_equal(frontend.gradient(z, label).astype(float), 0)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 5), (3, 0), (2, 0, 3), (0, 0)])

@@ -83,6 +83,13 @@ def test_the_jacobian_at_a_tie_is_symmetric_and_one_of_clarkes(frontend):
     np.testing.assert_array_equal(frontend.jacobian(z).astype(float), np.zeros((1, 3, 3)))
 
 
+def test_only_positive_entries_count(zt):
+    """Of p that is given: what is below 0 by rounding is off the support."""
+    p = np.array([0.75, 0.25, -1e-9])
+    np.testing.assert_array_equal(zt.sparsemax_jacobian(p), zt.sparsemax_jacobian(np.maximum(p, 0)))
+    np.testing.assert_array_equal(zt.sparsemax_jvp(p, [1.0, 2.0, 5.0]), [-0.5, 0.5, 0.0])
+
+
 @pytest.mark.parametrize("cols", [2, 3, 7, 31])
 def test_the_product_with_the_jacobian_is_a_finite_difference(frontend64, cols):
     """Eqs. 9 and 11: between kinks sparsemax is linear, so that a difference has no error but rounding."""

@@ -419,6 +419,16 @@ def test_a_weighted_sum_is_the_product_with_sparsemax(scores, values, masked, ke
     assert_same([ours(s, x)], [zt.sparsemax(s, mask=mask) @ x])
 
 
+@pytest.mark.parametrize("columns", [(), (3,)], ids=["numbers", "rows"])
+def test_a_value_that_is_excluded_is_never_read(columns):
+    """NaN there changes nothing, forward and backward."""
+    s, x, mask = tensor(2, 4), tensor(4, *columns), torch.tensor([True, True, False, True])
+    want = step(partial(zt.weighted_sum, mask=mask), s, x)
+    lost = x.detach().clone()
+    lost[2] = torch.nan
+    assert_same(step(partial(zt.weighted_sum, mask=mask), s, lost), want)
+
+
 def test_scores_of_any_strides_and_values_of_any_layout_are_read_where_they_lie():
     """Another axis, a step, a broadcast: without a gradient and with one."""
     s, x = tensor(9, 5).mT, tensor(18, 3)[::2]

@@ -33,4 +33,4 @@ def threshold_vjp(p: Any, v: Any, xp: Any) -> Any:
 
 def _off(p: Any, v: Any, xp: Any) -> Any:
     """A product off the support: 0, whatever v holds there; but NaN rows stay NaN, derivatives included."""
-    return xp.where(p == 0, p, p * v)
+    return xp.where(p <= 0, xp.zeros_like(p), p * v)

@@ -201,7 +201,7 @@ class Attention(Function):
 
 def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None, dense: Dense) -> Tensor | None:
     """What `dense(scores, values)` is, or None where it must be called. Checked arguments."""
-    if not applies(scores, values, mask) or values.dim() < 2 or not (scores.numel() and values.numel()):
+    if not applies(scores, values, mask) or not (scores.numel() and values.numel()):
         return None
     shared = values.dim() == 2
     if scores.dtype != values.dtype or not (shared or scores.shape[:-2] == values.shape[:-2]):

@@ -29,7 +29,7 @@ def linear_sparsemax_loss(
     """Compute `sparsemax_loss(F.linear(input, weight, bias), target)` (Eqs. 20, 26) without all the logits.
 
     On the CPU, with labels, logits exist for `chunk_rows` rows at a time, and the gradients are sums over
-    the supports alone. With supports of a sixteenth of the classes and more they are matrix products.
+    the supports alone. With supports of a sixth of the classes and more they are matrix products.
 
     Parameters
     ----------
@@ -148,8 +148,8 @@ def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None = None) -> 
     scores : Tensor
         Of shape (..., N), floating point.
     values : Tensor
-        Of shape (N, D), shared by all rows of scores, or (..., N, D), as in `torch.matmul`; of the same type.
-        One row of scores for each matrix of values is `weighted_sum(scores.unsqueeze(-2), values)`.
+        Of the same type, and of shape (N,) or (N, D), shared by all rows of scores, or (..., N, D), as in
+        `torch.matmul`. One row of scores for each matrix of values is `weighted_sum(scores.unsqueeze(-2), values)`.
     mask : Tensor of bool, optional
         True = takes part. Broadcasts to `scores`. A value that is excluded has weight 0 and gradient 0; a row
         with nothing left gives zeros.
@@ -157,7 +157,7 @@ def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None = None) -> 
     Returns
     -------
     Tensor
-        (..., D). Half types are computed in float32 and rounded once.
+        (..., D); (...) for values of shape (N,). Half types are computed in float32 and rounded once.
 
     Examples
     --------
@@ -167,6 +167,8 @@ def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None = None) -> 
             [1., 9.]])
     """
     _check.weighted_sum(scores, values, mask)
+    if values.dim() == 1:
+        return weighted_sum(scores, values.unsqueeze(-1), mask).squeeze(-1)
     if not functional._autocast(scores):
         output = _support.weighted_sum(scores, values, mask, partial(_dense_sum, mask))
         if output is not None:
@@ -178,6 +180,6 @@ def _dense_sum(mask: Tensor | None, scores: Tensor, values: Tensor) -> Tensor:
     wide = _ops.compute(scores.dtype)
     p = functional.sparsemax(scores.to(wide), mask=mask)
     x = values.to(wide)
-    if mask is not None and values.dim() > 1:
+    if mask is not None:
         x = _seen(x, mask.expand(scores.shape), scores)
     return (p @ x).to(scores.dtype)

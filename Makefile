@@ -13,7 +13,7 @@ demo := $(if $(wildcard .venv/.installed),.venv,.venv-demo)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint format bench sanitize clean
+.PHONY: help install demo test lint format bench sanitize clean distclean
 
 help:
 	@echo "make demo      see it work: sparsemax beside softmax, times, and what of the paper needs no download"
@@ -23,7 +23,8 @@ help:
 	@echo "make format    let ruff and clang-format rewrite the sources"
 	@echo "make bench     time it against the frameworks' own softmax (BENCH_ARGS=...)"
 	@echo "make sanitize  the C++ core alone, tested under ASan and UBSan"
-	@echo "make clean     remove everything that make has made"
+	@echo "make clean     remove what tools have built and cached; the environments and results/ stay"
+	@echo "make distclean remove everything that make has made, hours of results/ too"
 	@echo "PYTHON=... chooses the interpreter, 3.11 or later (now: $(PYTHON))"
 
 # $(call environment,directory,packages): a virtual environment with what builds the extension, and these packages.
@@ -78,5 +79,9 @@ sanitize: .venv/.installed
 	@$(bin)/ctest --test-dir build/sanitize --output-on-failure
 
 clean:
-	rm -rf .venv .venv-demo build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . \( -name .venv -o -name .venv-demo -o -name results \) -prune -o \
+	    -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv .venv-demo results

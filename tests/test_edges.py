@@ -83,7 +83,7 @@ def test_a_single_score_has_value_one_and_no_gradient(frontend):
 
 @pytest.mark.parametrize("cols", [1, 2, 16, 37, 100, 257, 600, 5000])
 def test_a_score_that_leads_all_others_by_one_takes_everything(frontend, cols):
-    """Exactly: the value is 1 and 0, its loss and gradient are 0. By far, by little, and by not one bit more than 1."""
+    """The value is 1 and 0, the loss and its gradient are 0: by far, by little, and by not one bit more than 1."""
     if frontend.compiles and cols not in {1, 37, 600}:
         pytest.skip("each shape is compiled: a part of them")
     rng, rows = np.random.default_rng(cols), 300
@@ -93,9 +93,8 @@ def test_a_score_that_leads_all_others_by_one_takes_everything(frontend, cols):
     label = rng.integers(0, cols, rows)
     z[np.arange(rows), label] = frontend.array(top)
     others = np.where(np.arange(cols) == label[:, None], OFF, z.astype(float)).max(axis=1, initial=OFF)
-    leads = np.array(
-        [b == OFF or Fraction(a) - Fraction(b) >= 1 for a, b in zip(top.tolist(), others.tolist(), strict=True)]
-    )
+    pairs = zip(top.tolist(), others.tolist(), strict=True)
+    leads = np.array([b == OFF or Fraction(a) - Fraction(b) >= 1 for a, b in pairs])
     assert leads.sum() > rows / 4
     z, label = z[leads], label[leads]
     for values, axis in ((z, -1), (np.ascontiguousarray(z.T), 0)):

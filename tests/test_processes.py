@@ -204,7 +204,7 @@ def test_the_environment_chooses_the_cpu_target(zt):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a limit of memory")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_without_memory_there_is_an_error_and_then_it_goes_on(threads):
-    """Whichever thread finds none: a MemoryError, not the end of the process; with memory again, all is right."""
+    """In whichever thread: a MemoryError, not the end of the process; with memory again, all is right."""
     script = """
 import resource
 zt.set_num_threads(%d)

@@ -149,7 +149,8 @@ def weighted_sum(scores: Tensor, values: Tensor, mask: Tensor | None = None) -> 
         Of shape (..., N), floating point.
     values : Tensor
         Of the same type, and of shape (N,) or (N, D), shared by all rows of scores, or (..., N, D), as in
-        `torch.matmul`. One row of scores for each matrix of values is `weighted_sum(scores.unsqueeze(-2), values)`.
+        `torch.matmul`. One row of scores for each matrix of values is
+        `weighted_sum(scores.unsqueeze(-2), values)`.
     mask : Tensor of bool, optional
         True = takes part. Broadcasts to `scores`. A value that is excluded has weight 0 and gradient 0; a row
         with nothing left gives zeros.

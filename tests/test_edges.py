@@ -83,7 +83,7 @@ def test_a_single_score_has_value_one_and_no_gradient(frontend):
 
 @pytest.mark.parametrize("cols", [1, 2, 16, 37, 100, 257, 600, 5000])
 def test_a_score_that_leads_all_others_by_one_takes_everything(frontend, cols):
-    """The value is 1 and 0, the loss and its gradient are 0: by far, by little, and by not one bit more than 1."""
+    """The value is 1 and 0, the loss and its gradient are 0: by far, by little, and by no bit more than 1."""
     if frontend.compiles and cols not in {1, 37, 600}:
         pytest.skip("each shape is compiled: a part of them")
     rng, rows = np.random.default_rng(cols), 300

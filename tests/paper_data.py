@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import bz2
+import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests import small_snli
+from zerotail.datasets import __main__ as command
 
 SIZES = {"scene": (6, 40, 30), "emotions": (6, 40, 30), "birds": (7, 40, 30), "cal500": (11, 60, 0)}
 FEATURES = 13
+
+
+def originals(*names: str) -> Path:
+    """The folder of ZEROTAIL_DATA; the test is skipped where it lacks one of these: no test downloads."""
+    folder = os.environ.get("ZEROTAIL_DATA")
+    if not folder:
+        pytest.skip("ZEROTAIL_DATA names no folder")
+    files = {entry.name: entry.files for module in command.MODULES for entry in module.ENTRIES}
+    for name in names:
+        try:
+            files[name](data_home=folder, download_if_missing=False)
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
+    return Path(folder)
 
 
 def _rows(rng: np.random.Generator, count: int, labels: int, empty: float) -> tuple[np.ndarray, np.ndarray]:

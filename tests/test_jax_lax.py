@@ -141,7 +141,7 @@ with jax.enable_x64(True):
         check_grads(jax.vmap(f) if f is sparsemax else f, (x,), order=2)
 """
     said = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
     )
     assert said.returncode == 0, said.stderr
     values, jacobian = said.stdout.splitlines()
@@ -164,7 +164,7 @@ from zerotail.__main__ import kernels
 print(kernels())
 """
     said = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
     )
     assert said.returncode == 0, said.stderr
     values, line = said.stdout.splitlines()
@@ -181,7 +181,7 @@ def test_the_module_says_whether_the_kernels_are_there(there):
         [sys.executable, "-c", f"{hide}from zerotail.__main__ import main; main([])"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "ZEROTAIL_NUM_THREADS": "1"},
         check=False,
     )

@@ -227,7 +227,7 @@ jax.test_util.check_grads(lambda z: sparsemax_loss(z, y[:1]), (z[:1],), order=2)
         [sys.executable, "-c", "import jax.test_util\n" + script],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "JAX_ENABLE_X64": "1"},
         check=False,
     )

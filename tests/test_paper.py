@@ -289,12 +289,9 @@ def test_the_scores_are_the_metrics_of_the_package():
         assert found["mean"] == pytest.approx(100 * metrics.macro_f1(wanted, said))
 
 
-REAL = os.environ.get("ZEROTAIL_DATA")
-
-
-@pytest.mark.skipif(not REAL, reason="ZEROTAIL_DATA names no folder with the data of the paper")
 def test_table_1_is_the_papers_where_the_data_are():
     """Labels, training and test examples of Mulan's data."""
+    paper_data.originals("scene", "emotions", "birds", "cal500")
     counts = {name: tab1_counts(name) for name in ("Scene", "Emotions", "Birds", "CAL500")}
     assert counts == {
         "Scene": (6, 1211, 1196),
@@ -309,9 +306,9 @@ def tab1_counts(name: str) -> tuple[int, int, int]:
     return bunch.Y.shape[1], len(bunch.train), len(bunch.test)
 
 
-@pytest.mark.skipif(not REAL, reason="ZEROTAIL_DATA names no folder with the data of the paper")
 def test_table_2_is_the_papers_to_the_second_decimal_on_emotions(tmp_path):
     """All six cells, by the authors' protocol: loss, optimiser, features, folds and metric are right."""
+    paper_data.originals("emotions")
     published = tomllib.loads((command.HERE / "published.toml").read_text())["tab2"]["Emotions"]
     settings = tab2.Settings(datasets=("Emotions",), shuffles=0)
     cells = [cell for cell in tab2.cells(settings) if "contiguous" in cell.name]

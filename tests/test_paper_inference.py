@@ -418,14 +418,20 @@ def test_a_training_that_is_stopped_anywhere_goes_on_to_the_same_bits(tmp_path):
 
 
 CHILD = """
-import sys, time
+import sys
 from pathlib import Path
 from tests.test_paper_inference import tiny
 import torch
 
+steps = 0
+
 def progress(state, batches):
-    print(state.step, flush=True)
-    time.sleep(0.01)
+    global steps
+    steps += 1
+    print(steps, flush=True)
+    if steps == 9:
+        sys.stdin.read()  # without an end for the one that is killed: it cannot be done before
+
 
 outcome = tiny(Path(sys.argv[1]), every=0.0, progress=progress)
 torch.save(outcome.network.state_dict(), sys.argv[2])
@@ -436,15 +442,15 @@ def test_a_training_that_is_killed_goes_on_to_the_same_bits(tmp_path):
     """SIGKILL within an epoch, wherever the process is then; another process goes on."""
     want = tiny().network.state_dict()
     command = [sys.executable, "-c", CHILD, str(tmp_path / "run.pt"), str(tmp_path / "final.pt")]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    for _ in range(5):
-        assert child.stdout.readline()
-    child.kill()
-    child.stdout.close()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as child:
+        for _ in range(5):
+            assert child.stdout.readline()
+        child.kill()
     assert child.wait() in {-9, 1}
     assert (tmp_path / "run.pt").exists()
     assert not (tmp_path / "final.pt").exists()
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    nothing = subprocess.DEVNULL
+    subprocess.run(command, cwd=ROOT, check=True, stdin=nothing, stdout=nothing)
     got = torch.load(tmp_path / "final.pt", weights_only=True)
     assert all(torch.equal(got[name], value) for name, value in want.items())
 

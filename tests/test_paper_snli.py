@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ pytest.importorskip("matplotlib")
 
 from paper import __main__ as paper
 from paper import _run, _snli, tab3, tab4
-from tests import small_snli
+from tests import paper_data, small_snli
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +145,4 @@ def test_the_real_parts_have_the_sizes_that_are_known(snli_data):
 
 @pytest.fixture(scope="module")
 def snli_data() -> Path:
-    folder = Path(os.environ.get("ZEROTAIL_DATA") or ".")
-    if not (folder / "snli_1.0" / "snli_1.0_dev.jsonl").is_file():
-        pytest.skip("ZEROTAIL_DATA names no folder with SNLI")
-    return folder
+    return paper_data.originals("snli", "glove")

@@ -50,7 +50,7 @@ np.savez(sys.argv[3], labels=model.predict(X), p=model.predict_proba(X), z=model
 """
     np.save(tmp_path / "X.npy", X)
     command = [sys.executable, "-c", script, path, tmp_path / "X.npy", tmp_path / "out.npz"]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=300)
     with np.load(tmp_path / "out.npz") as out:
         assert (out["labels"] == digits.predict(X)).all()
         assert (out["p"] == digits.predict_proba(X)).all()

@@ -181,7 +181,7 @@ def run(script: str, folder: str) -> str:
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": folder},
         check=False,
     )

@@ -7,6 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -399,21 +400,23 @@ def test_shards_stay_where_they_are(tmp_path):
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")
     command = [sys.executable, "-W", "ignore", "-m", "tests.torch_dtensor"]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store")],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
+    processes, end = [], time.monotonic() + 300
     try:
-        outputs = [process.communicate(timeout=240) for process in processes]
+        for rank in range(2):
+            with (tmp_path / f"{rank}.out").open("w") as out, (tmp_path / f"{rank}.err").open("w") as err:
+                arguments = [*command, str(rank), str(tmp_path / "store")]
+                processes.append(subprocess.Popen(arguments, cwd=ROOT, stdout=out, stderr=err))
+        # One that dies leaves the other waiting for it.
+        while any(p.poll() is None for p in processes) and not any(p.poll() for p in processes):
+            assert time.monotonic() < end, "two processes wait for each other"
+            time.sleep(0.05)
+        codes = [process.poll() for process in processes]
     finally:
         for process in processes:
             process.kill()
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, errors
-    lines = [line.split(" | ") for line in outputs[0][0].splitlines()]
+            process.wait()
+    assert codes == [0, 0], "".join((tmp_path / f"{rank}.err").read_text() for rank in range(2))
+    lines = [line.split(" | ") for line in (tmp_path / "0.out").read_text().splitlines()]
     assert {name for name, *_ in lines} == {case.name for case in CASES}
     for name, classes, moved, result in lines:
         if classes == "whole":

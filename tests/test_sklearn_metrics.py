@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from scipy.sparse import csr_array
 from scipy.spatial.distance import jensenshannon
 from sklearn.datasets import load_iris
 from sklearn.metrics import f1_score, mean_squared_error
@@ -108,6 +109,12 @@ def test_bad_input_is_named_with_what_it_was():
         metrics.jensen_shannon([[0.5, 0.5]], [[1.1, -0.1]])
     with pytest.raises(ValueError, match="y_true must have a label in every row; got none in row 1"):
         metrics.sparsemax_loss([[1, 0], [0, 0]], [[0.0, 1.0], [0.0, 1.0]])
+    for metric in (metrics.micro_f1, metrics.macro_f1, metrics.macro_f1_of_averages):
+        with pytest.raises(ValueError, match="y_true must be 0 or 1 for label sets; got -1"):
+            metric(2 * TRUE - 1, PREDICTED)
+        with pytest.raises(ValueError, match="y_pred must be 0 or 1 for label sets; got 2"):
+            metric(TRUE, csr_array(2 * PREDICTED))
+        assert metric(TRUE[:, :1] + 3, PREDICTED[:, 0] + 3) == metric(TRUE[:, 0], PREDICTED[:, 0])
     with pytest.raises(ValueError, match=r"y_true must be labels in \[0, 2\) as integers; got .*0\.9"):
         metrics.sparsemax_loss([0.0, 0.9], [[0.0, 1.0], [0.0, 1.0]])
     with pytest.raises(ValueError, match=r"y_true must have the shape of scores, \(2,\); got \(2, 2\)"):

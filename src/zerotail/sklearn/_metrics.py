@@ -36,6 +36,7 @@ def micro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Any = None)
     >>> round(micro_f1([[1, 0, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 1]]), 6)
     0.666667
     """
+    _check_sets(y_true, y_pred)
     return float(f1_score(y_true, y_pred, average="micro", sample_weight=sample_weight, zero_division=0))
 
 
@@ -58,6 +59,7 @@ def macro_f1(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Any = None)
     >>> round(macro_f1([[1, 0, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 1]]), 6)
     0.555556
     """
+    _check_sets(y_true, y_pred)
     return float(f1_score(y_true, y_pred, average="macro", sample_weight=sample_weight, zero_division=0))
 
 
@@ -77,6 +79,7 @@ def macro_f1_of_averages(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight:
     >>> round(macro_f1_of_averages([[1, 0, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 1]]), 6)
     0.571429
     """
+    _check_sets(y_true, y_pred)
     counts = multilabel_confusion_matrix(y_true, y_pred, sample_weight=sample_weight).astype(float)
     right, wrong, missed = counts[:, 1, 1], counts[:, 0, 1], counts[:, 1, 0]
     precision, recall = _ratio(right, right + wrong).mean(), _ratio(right, right + missed).mean()
@@ -163,6 +166,17 @@ def sparsemax_loss(y_true: ArrayLike, scores: ArrayLike, *, sample_weight: Any =
             raise ValueError(f"y_true must have a label in every row; got none in row {np.argmin(total)}")
         rows = zt.sparsemax_loss(z, y / total)
     return float(np.average(rows, weights=sample_weight))
+
+
+def _check_sets(y_true: Any, y_pred: Any) -> None:
+    """scikit-learn takes every number that is not 0, -1 too, for an active label."""
+    for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+        sparse = hasattr(y, "tocsr")
+        values = y.tocsr().data if sparse else np.asarray(y)
+        if sparse or (values.ndim == 2 and values.shape[1] > 1):
+            wrong = (values != 0) & (values != 1)
+            if wrong.any():
+                raise ValueError(f"{name} must be 0 or 1 for label sets; got {values[wrong][0]}")
 
 
 def _is_column(y: Any, z: Any) -> bool:

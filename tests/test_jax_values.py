@@ -94,6 +94,7 @@ def test_a_label_of_64_bits_that_jax_would_cut_to_32_is_out_of_range(bad):
     np.testing.assert_array_equal(np.isnan(value), [False, True, False])
     np.testing.assert_array_equal(value[::2], zt.sparsemax_loss(X[0], jnp.array([1, 0, 4]))[::2])
     assert np.isnan(zt.sparsemax_loss(X[0, 0], labels[1]))
+    assert np.isnan(zt.sparsemax_loss(X[0, 0], bad))
 
 
 def test_the_type_of_a_loss_is_that_of_scores_and_distribution_together():

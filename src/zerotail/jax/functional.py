@@ -144,7 +144,7 @@ def _narrowed(labels: ArrayLike, classes: int) -> ArrayLike:
     labels = np.asarray(labels)
     if labels.dtype.itemsize < 8:
         return labels
-    return np.clip(labels, 0 if labels.dtype.kind == "u" else -1, classes).astype(np.int64)
+    return np.asarray(np.clip(labels, 0 if labels.dtype.kind == "u" else -1, classes), np.int64)
 
 
 def _joined(x: Array, axes: tuple[int, ...]) -> tuple[Array, int]:

@@ -36,6 +36,7 @@ CAUGHT_BY = {
     "softmax-float32": "exactness::every_entry_row_sum_and_support_is_exact",
     "unshifted-float32": "peers::a_large_offset_does_not_spoil_the_sum",
     "float32-tau-float32": "exactness::a_row_whose_threshold_needs_more_than_float32_sums_to_one",
+    "nearly-one-float32": "edges::a_score_that_leads_all_others_by_one_takes_everything",
     "zero-gradient-float32": "derivatives::the_product_with_the_jacobian_is_exact",
     "zero-reverse-float32": "peers::the_product_scales_with_what_comes_in",
     "mean-over-all-float32": "derivatives::the_product_with_the_jacobian_is_exact",

@@ -69,6 +69,16 @@ class Float32Tau(_Sorted):
     name = "float32-tau"
 
 
+class NearlyOne(Reference):
+    """Within an eps, but not the whole where one score takes it."""
+
+    name = "nearly-one"
+
+    def sparsemax(self, z: np.ndarray, *, axis: int = -1, where: Any = None) -> np.ndarray:
+        p = super().sparsemax(z, axis=axis, where=where)
+        return np.where(p == 1, np.nextafter(p, self.array(0)), p)
+
+
 class ZeroGradient(Reference):
     """A silent zero."""
 
@@ -250,6 +260,7 @@ FRONTENDS = [
         Softmax,
         Unshifted,
         Float32Tau,
+        NearlyOne,
         ZeroGradient,
         ZeroReverse,
         MeanOverAll,

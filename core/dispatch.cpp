@@ -69,7 +69,7 @@ template <class F> void for_ranges(std::int64_t size, std::int64_t grain, const 
     struct Context {
         const F& work;
         std::atomic<bool> failed{false};
-        std::exception_ptr error;
+        std::exception_ptr error{};
     } context{work};
     parallel.run(
         parallel.self, size, grain,

@@ -457,7 +457,7 @@ void check_ranges(std::int64_t size, std::int64_t grain) {
     const Parallel pool = zerotail::pool();
     pool.run(
         pool.self, size, grain,
-        [](void* context, std::int64_t begin, std::int64_t end) {
+        [](void* context, std::int64_t begin, std::int64_t end) noexcept {
             Marks& m = *static_cast<Marks*>(context);
             // Whoever does not wait for this does not see it.
             std::this_thread::sleep_for(std::chrono::microseconds(200));

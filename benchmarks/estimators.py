@@ -127,12 +127,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", nargs="*", choices=["digits", "rcv1"], default=["digits", "rcv1"])
+    parser.add_argument("data", nargs="*", metavar="NAME", help="digits, rcv1 (default: both)")
     parser.add_argument("--alpha", type=float, default=1e-4)
     parser.add_argument("--limit", type=int, help="iterations; default: 2000 for digits, 300 for rcv1")
     parser.add_argument("--rounds", type=int, help="default: 7 for digits, 1 for rcv1")
     options = parser.parse_args()
-    for name in options.data:
+    names = options.data or ["digits", "rcv1"]
+    for name in names:
+        if name not in {"digits", "rcv1"}:
+            parser.error(f"NAME must be digits or rcv1; got {name}")
+    for name in names:
         small = name == "digits"
         run(
             name,

@@ -161,12 +161,12 @@ def test_two_that_download_at_once_download_once(server, tmp_path):
     for thread in work:
         thread.join()
     assert found == [CONTENT] * 4
-    if os.name != "nt":  # no lock there
+    if os.name != "nt":  # downloads take no lock there
         assert len(server.requests) == 1
     assert listing(tmp_path) == WHOLE
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no lock there")
+@pytest.mark.skipif(os.name == "nt", reason="downloads take no lock of a file on Windows")
 @pytest.mark.parametrize("sha256", [SHA, "0" * 64], ids=["whole", "refused"])
 def test_the_part_of_one_that_comes_later_is_left_alone(server, tmp_path, monkeypatch, sha256):
     """Another process opens its part as soon as ours has its final name, or is thrown away."""

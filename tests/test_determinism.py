@@ -147,7 +147,7 @@ def test_a_thread_that_flushes_the_smallest_numbers_changes_no_bit(frontend, row
     z, v = (frontend.array(tiny * rng.integers(-1000, 1000, (rows, 300)).astype(float)) for _ in range(2))
     expected = frontend.sparsemax(z), frontend.vjp(z, v)
     if not torch.set_flush_denormal(True):
-        pytest.skip("this CPU cannot")
+        pytest.skip("torch cannot make this CPU flush subnormal numbers")
     try:
         found = frontend.sparsemax(z), frontend.vjp(z, v)
     finally:

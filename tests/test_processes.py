@@ -201,7 +201,7 @@ def test_the_environment_chooses_the_cpu_target(zt):
         assert run(script, ZEROTAIL_TARGET=name).strip() == f"{name} [0.75 0.25 0.  ]"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a limit of memory")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux enforces RLIMIT_AS")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_without_memory_there_is_an_error_and_then_it_goes_on(threads):
     """In whichever thread: a MemoryError, not the end of the process; with memory again, all is right."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the record of a process alone is Linux's")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the peak memory of a process is read from /proc")
 
 # Prints by how many bytes the most memory rises over a step. A small step loads what is loaded once; inputs
 # are made in place, so that nothing before the step needs more than they do.

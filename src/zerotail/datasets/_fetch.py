@@ -179,6 +179,18 @@ def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
             yield stream
 
 
+@contextlib.contextmanager
+def open_data(path: Path, member: str) -> Iterator[IO[bytes]]:
+    """The file as a stream, decompressed; of a zip file, this member. What is not whole is named."""
+    with whole(path):
+        if path.suffix == ".zip":
+            with open_member(path, member) as stream:
+                yield stream
+        else:
+            with open_stream(path) as stream:
+                yield stream
+
+
 def _safe(archive: Path, info: zipfile.ZipInfo) -> None:
     name = info.filename
     parts = {*PurePosixPath(name).parts, *PureWindowsPath(name).parts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -73,12 +72,7 @@ def load_glove(
     if path is None:
         (path,) = _files(data_home, download_if_missing)
     path = Path(path).expanduser()
-    with ExitStack() as stack:
-        stack.enter_context(_fetch.whole(path))
-        if path.suffix == ".zip":
-            stream = stack.enter_context(_fetch.open_member(path, f"{path.stem}.txt"))
-        else:
-            stream = stack.enter_context(_fetch.open_stream(path))
+    with _fetch.open_data(path, f"{path.stem}.txt") as stream:
         found, lines, dim = _read(stream, path, {word.encode() for word in wanted})
     words = [word for word in wanted if word.encode() in found]
     if not words:

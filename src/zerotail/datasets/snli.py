@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -67,12 +66,7 @@ def fetch_snli(part: str, *, data_home: _fetch.Folder = None, download_if_missin
         raise ValueError(f"part must be 'train', 'dev' or 'test'; got {part!r}")
     utils = _check.extra("sklearn.utils", "datasets", "fetch_snli")
     path = _file(part, data_home, download_if_missing)
-    with ExitStack() as stack:
-        stack.enter_context(_fetch.whole(path))
-        if path.suffix == ".zip":
-            stream = stack.enter_context(_fetch.open_member(path, f"snli_1.0/snli_1.0_{part}.jsonl"))
-        else:
-            stream = stack.enter_context(_fetch.open_stream(path))
+    with _fetch.open_data(path, f"snli_1.0/snli_1.0_{part}.jsonl") as stream:
         X, Y, ids, dropped = _read(stream, path)
     counts = ", ".join(f"{np.count_nonzero(label == Y)} {name}" for label, name in enumerate(NAMES))
     return utils.Bunch(

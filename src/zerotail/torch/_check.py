@@ -298,17 +298,9 @@ def additive(query: Tensor, keys: Tensor, mask: Tensor | None, query_dim: int, k
             f"query must be of shape {(*batch, query_dim)}, or {(*batch, 'T', query_dim)}, "
             f"for keys of shape {tuple(keys.shape)}; got shape {tuple(query.shape)}"
         )
-    if mask is None:
-        return
-    tensor(mask, "mask")
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be boolean; got {mask.dtype}")
-    _on_device(mask, "mask", keys, "keys")
-    if _together(mask.shape, keys.shape[:-1]) != keys.shape[:-1]:
-        raise RuntimeError(
-            f"mask must broadcast to the positions of keys, {tuple(keys.shape[:-1])}; "
-            f"got shape {tuple(mask.shape)}"
-        )
+    if mask is not None:
+        shape = keys.shape[:-1]
+        _takes_part(mask, keys, "keys", shape, f"the positions of keys, {tuple(shape)}")
 
 
 def heads(embed_dim: int, num_heads: int) -> None:
@@ -460,16 +452,18 @@ def weighted_sum(scores: Any, values: Any, mask: Any) -> None:
             f"values must have leading dimensions that broadcast with those of scores, "
             f"{tuple(scores.shape[:-2])}; got {tuple(values.shape[:-2])}"
         )
-    if mask is None:
-        return
+    if mask is not None:
+        _takes_part(mask, scores, "scores", scores.shape, f"scores of shape {tuple(scores.shape)}")
+
+
+def _takes_part(mask: Any, x: Tensor, name: str, shape: Any, where: str) -> None:
+    """A mask of `shape`, or one that broadcasts to it, beside the argument `x`."""
     tensor(mask, "mask")
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be boolean; got {mask.dtype}")
-    _on_device(mask, "mask", scores, "scores")
-    if _together(mask.shape, scores.shape) != scores.shape:
-        raise RuntimeError(
-            f"mask must broadcast to scores of shape {tuple(scores.shape)}; got shape {tuple(mask.shape)}"
-        )
+    _on_device(mask, "mask", x, name)
+    if _together(mask.shape, shape) != shape:
+        raise RuntimeError(f"mask must broadcast to {where}; got shape {tuple(mask.shape)}")
 
 
 def _type_of(value: Tensor, name: str, other: Tensor, other_name: str) -> None:
